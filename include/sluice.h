@@ -1,0 +1,424 @@
+/* sluice.h: run Mixture-of-Experts language models larger than memory.
+ *
+ * This is the one public header. The command-line program and the server use nothing else.
+ *
+ * Contract
+ *   - No globals hold state: everything hangs off an engine or a session.
+ *   - Errors are returned, never printed; nothing here calls exit(). A function that can fail returns a
+ *     sluice_status and, when `err` is not NULL, fills it with a sentence that names the thing, the limit
+ *     and the next step.
+ *   - An engine may be shared by threads. A session belongs to one thread at a time; only
+ *     sluice_session_cancel() may be called from elsewhere.
+ *   - Text is UTF-8. Sizes in `_bytes` are bytes, `_tokens` tokens, `_ns` nanoseconds.
+ *   - Memory handed out through a pointer-to-pointer is released with sluice_free().
+ */
+#ifndef SLUICE_H
+#define SLUICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLUICE_VERSION "0.1.0"
+
+/* ---- errors ---- */
+
+typedef enum sluice_status {
+    SLUICE_OK = 0,
+    SLUICE_E_ARGUMENT,    /* the caller asked for something that makes no sense */
+    SLUICE_E_IO,          /* the operating system refused an operation */
+    SLUICE_E_FORMAT,      /* a file is not what it claims to be */
+    SLUICE_E_CORRUPT,     /* bytes do not match their recorded digest */
+    SLUICE_E_UNSUPPORTED, /* valid, but not something this build can do */
+    SLUICE_E_MEMORY,      /* an allocation failed */
+    SLUICE_E_BUDGET,      /* the memory budget is too small */
+    SLUICE_E_CONTEXT,     /* the context is full */
+    SLUICE_E_BUSY,        /* somebody else holds the lock */
+    SLUICE_E_EXISTS,      /* the output is already there */
+    SLUICE_E_CANCELLED,   /* the caller cancelled */
+    SLUICE_E_NUMERIC,     /* a value that must be finite is not */
+} sluice_status;
+
+#define SLUICE_DETAIL_BYTES 512
+
+typedef struct sluice_error {
+    sluice_status status;
+    char detail[SLUICE_DETAIL_BYTES]; /* one sentence, no newline at its end */
+} sluice_error;
+
+/* A few words for a status ("corrupt data"); never NULL, static storage. */
+const char *sluice_status_text(sluice_status status);
+
+/* Release memory that a function of this header handed out. NULL is fine. */
+void sluice_free(void *memory);
+
+/* ---- progress of long operations ---- */
+
+typedef struct sluice_progress {
+    const char *phase; /* "copy", "verify", "load" */
+    uint64_t done_bytes, total_bytes;
+} sluice_progress;
+
+/* Called from the thread that runs the operation, a few times a second at most. */
+typedef void (*sluice_progress_fn)(void *user, const sluice_progress *progress);
+
+typedef struct sluice_watch {
+    sluice_progress_fn progress; /* may be NULL */
+    void *user;
+    const volatile int *cancel; /* may be NULL; non-zero ends the operation with SLUICE_E_CANCELLED. A signal
+                                   handler may set it. */
+} sluice_watch;
+
+/* ---- install and verify ---- */
+
+typedef struct sluice_install_options {
+    const char *source_dir; /* a snapshot directory: config.json, tokenizer.json, *.safetensors */
+    const char *output_dir; /* conventionally NAME.gturbo; its parent must exist */
+    bool dry_run;           /* plan and check everything, write nothing */
+    bool overwrite;         /* replace a finished install atomically */
+    bool resume;            /* go on with an interrupted install */
+    bool discard;           /* delete an interrupted install's partial data first */
+    sluice_watch watch;
+} sluice_install_options;
+
+typedef struct sluice_install_report {
+    char family[32];
+    uint64_t source_bytes; /* payload bytes that the plan reads */
+    uint64_t output_bytes; /* size of the finished directory's data files */
+    uint64_t reused_bytes; /* destination bytes that a resume verified and kept */
+    uint64_t stride_bytes; /* of one expert record */
+    uint32_t ranges;       /* source ranges in the plan */
+    uint32_t resident_tensors, skipped_tensors;
+    uint32_t expert_layers, experts_per_layer;
+} sluice_install_report;
+
+/* Lay a snapshot out as a .gturbo directory. Values are copied, never re-quantized; payload passes through
+ * at most 1 MiB of scratch. Interrupted at any moment, it can be resumed and ends in the same bytes.
+ * SLUICE_E_EXISTS: the output exists, or a partial one does and neither resume nor discard was asked.
+ * SLUICE_E_BUSY: another process installs to the same output. `report` may be NULL. */
+sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
+                             sluice_error *err);
+
+typedef struct sluice_verify_report {
+    uint32_t files;
+    uint64_t bytes;
+    bool receipt_renewed; /* the receipt was missing or outdated and has been written again */
+} sluice_verify_report;
+
+/* Hash every file of an install and compare with its manifest. Everything equal: (re)writes the receipt.
+ * SLUICE_E_CORRUPT names the first file that differs. `watch` and `report` may be NULL. */
+sluice_status sluice_verify(const char *install_dir, const sluice_watch *watch, sluice_verify_report *report,
+                            sluice_error *err);
+
+/* ---- engine ---- */
+
+typedef struct sluice_engine sluice_engine;
+typedef struct sluice_session sluice_session;
+typedef struct sluice_tokenizer sluice_tokenizer;
+
+typedef enum sluice_kv_type { SLUICE_KV_F16 = 0, SLUICE_KV_BF16, SLUICE_KV_F32 } sluice_kv_type;
+
+typedef enum sluice_activations {
+    SLUICE_ACTIVATIONS_INT8 = 0, /* rows quantized to 8 bits per weight group: the default */
+    SLUICE_ACTIVATIONS_F32,      /* the mode that is compared with outside references */
+} sluice_activations;
+
+typedef enum sluice_eviction { SLUICE_EVICT_LFU = 0, SLUICE_EVICT_LRU } sluice_eviction;
+
+typedef enum sluice_verification {
+    SLUICE_VERIFY_FULL = 0, /* hash common files at open and every expert file on its first use */
+    SLUICE_VERIFY_RECEIPT,  /* trust the receipt of an earlier full verification */
+} sluice_verification;
+
+#define SLUICE_SLOTS_ALL UINT32_MAX
+
+/* A zeroed structure asks for the defaults. */
+typedef struct sluice_engine_options {
+    uint64_t memory_bytes;         /* budget for everything; 0: what is available now, less a reserve */
+    uint32_t context_tokens;       /* 0: 4096, or the model's maximum when that is smaller */
+    uint32_t prefill_chunk_tokens; /* 0: 128 */
+    uint32_t expert_slots;         /* per layer; 0: from the budget; SLUICE_SLOTS_ALL: every expert */
+    uint64_t expert_cache_bytes;   /* another way to ask for slots; not together with expert_slots */
+    uint32_t threads;              /* 0: one per available core */
+    uint32_t read_threads;         /* 0: 8 */
+    uint32_t max_sessions;         /* sessions that the budget must hold at once; 0: 1 */
+    sluice_kv_type kv;
+    sluice_activations activations;
+    sluice_eviction eviction;
+    sluice_verification verification;
+    sluice_watch watch; /* of the open itself */
+} sluice_engine_options;
+
+#define SLUICE_PLAN_ITEMS 12
+
+/* The memory plan: what each part takes, and the smallest budget that would work. */
+typedef struct sluice_plan {
+    struct {
+        const char *name; /* static storage */
+        uint64_t bytes;
+    } items[SLUICE_PLAN_ITEMS];
+    uint32_t n_items;
+    uint64_t total_bytes, limit_bytes, minimum_bytes;
+    const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
+    uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
+} sluice_plan;
+
+/* Compute the plan of an install without reading a weight. SLUICE_E_BUDGET still fills `plan`. */
+sluice_status sluice_plan_install(const char *install_dir, const sluice_engine_options *options,
+                                  sluice_plan *plan, sluice_error *err);
+
+/* Open an install: check it, load what every token needs, reserve the expert cache. `options` may be NULL. */
+sluice_status sluice_engine_open(const char *install_dir, const sluice_engine_options *options,
+                                 sluice_engine **engine, sluice_error *err);
+/* Every session must be closed first. NULL is fine. */
+void sluice_engine_close(sluice_engine *engine);
+
+const sluice_plan *sluice_engine_plan(const sluice_engine *engine);
+const sluice_tokenizer *sluice_engine_tokenizer(const sluice_engine *engine);
+
+typedef struct sluice_model_info {
+    const char *family, *model_id; /* owned by the engine */
+    uint32_t layers, vocab_tokens, hidden, max_context_tokens;
+    uint32_t experts_per_layer, experts_per_token;
+} sluice_model_info;
+
+void sluice_engine_info(const sluice_engine *engine, sluice_model_info *info);
+
+/* What an install holds, as a JSON text: architecture, quantization, files, every resident tensor, expert
+ * layout, receipt. Reads headers only. Free *json with sluice_free(). */
+sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err);
+
+/* ---- text ---- */
+
+enum sluice_tokenize_flags {
+    SLUICE_TOKENIZE_SPECIAL = 1, /* the text may contain control tokens: only for text that you wrote */
+    SLUICE_TOKENIZE_BOS = 2,     /* put the beginning-of-sequence token first when the model has one */
+};
+
+/* Open just the tokenizer and chat template of an install (or of a snapshot directory). */
+sluice_status sluice_tokenizer_open(const char *dir, sluice_tokenizer **tokenizer, sluice_error *err);
+void sluice_tokenizer_close(sluice_tokenizer *tokenizer);
+
+/* Text to token ids. Free *ids with sluice_free(). Invalid UTF-8 is read as U+FFFD. */
+sluice_status sluice_tokenize(const sluice_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                              unsigned flags, int32_t **ids, size_t *n_ids, sluice_error *err);
+
+/* The vocabulary's own spelling of a token ("▁the", "<0x0A>"), or NULL for an id that it does not have.
+ * Owned by the tokenizer. `is_control` may be NULL. */
+const char *sluice_token_text(const sluice_tokenizer *tokenizer, int32_t id, bool *is_control);
+
+typedef struct sluice_detokenizer sluice_detokenizer;
+
+/* Token ids to text, as a stream: incomplete UTF-8 is held back, invalid bytes come out as U+FFFD once.
+ * Control tokens print nothing unless `show_control`. */
+sluice_status sluice_detokenizer_open(const sluice_tokenizer *tokenizer, bool show_control,
+                                      sluice_detokenizer **stream, sluice_error *err);
+/* Text that became final; *text belongs to the stream and lives until its next call. */
+sluice_status sluice_detokenizer_push(sluice_detokenizer *stream, int32_t id, const char **text,
+                                      size_t *text_bytes, sluice_error *err);
+sluice_status sluice_detokenizer_finish(sluice_detokenizer *stream, const char **text, size_t *text_bytes,
+                                        sluice_error *err);
+void sluice_detokenizer_close(sluice_detokenizer *stream);
+
+typedef struct sluice_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+} sluice_message;
+
+/* Render messages with the model's chat template and tokenize: only the template's own text can become
+ * control tokens. `add_generation_prompt` opens the assistant's turn. `text` may be NULL; otherwise it gets
+ * the rendered text. Free *ids and *text with sluice_free(). */
+sluice_status sluice_chat_encode(const sluice_tokenizer *tokenizer, const sluice_message *messages,
+                                 size_t n_messages, bool add_generation_prompt, int32_t **ids, size_t *n_ids,
+                                 char **text, sluice_error *err);
+
+/* Read [{"role": …, "content": …}, …]. One allocation: free *messages with sluice_free(). */
+sluice_status sluice_messages_parse(const char *json, size_t json_bytes, sluice_message **messages,
+                                    size_t *n_messages, sluice_error *err);
+
+/* ---- session: one timeline of tokens ---- */
+
+sluice_status sluice_session_open(sluice_engine *engine, sluice_session **session, sluice_error *err);
+void sluice_session_close(sluice_session *session);
+
+/* Append tokens. Afterwards sluice_session_logits() belongs to the last of them. SLUICE_E_CONTEXT: they do
+ * not fit; nothing was appended. SLUICE_E_CANCELLED: whole chunks before the cancel stay appended. */
+sluice_status sluice_session_prefill(sluice_session *session, const int32_t *ids, size_t n_ids,
+                                     sluice_error *err);
+
+/* Gets the logits of every appended token in turn; `logits` has vocab_tokens values and lives for the call.
+ */
+typedef void (*sluice_logits_fn)(void *user, uint32_t position, const float *logits);
+
+/* As sluice_session_prefill, and report the logits of each position. */
+sluice_status sluice_session_score(sluice_session *session, const int32_t *ids, size_t n_ids,
+                                   sluice_logits_fn fn, void *user, sluice_error *err);
+
+/* Next-token logits after the last appended token (vocab_tokens values, after the model's soft cap), or NULL
+ * before the first. Valid until the next call on the session. */
+const float *sluice_session_logits(const sluice_session *session);
+
+/* The tokens appended so far; owned by the session. */
+const int32_t *sluice_session_tokens(const sluice_session *session, size_t *n_tokens);
+
+/* Go back so that `n_tokens` remain. SLUICE_E_UNSUPPORTED: a sliding window has already forgotten what that
+ * needs; nothing changed. Going back to 0 always works. Logits are unavailable until the next append. */
+sluice_status sluice_session_rewind(sluice_session *session, size_t n_tokens, sluice_error *err);
+
+/* Make the timeline equal `ids`, reusing the longest common prefix that the state allows. At least the last
+ * token is computed, so logits are available. `reused_tokens` may be NULL. */
+sluice_status sluice_session_sync(sluice_session *session, const int32_t *ids, size_t n_ids,
+                                  size_t *reused_tokens, sluice_error *err);
+
+typedef struct sluice_snapshot sluice_snapshot;
+
+/* Copy the whole state; restoring gives the same bits as never having left. A snapshot fits only sessions of
+ * the engine it came from. */
+sluice_status sluice_session_snapshot(const sluice_session *session, sluice_snapshot **snapshot,
+                                      sluice_error *err);
+sluice_status sluice_session_restore(sluice_session *session, const sluice_snapshot *snapshot,
+                                     sluice_error *err);
+void sluice_snapshot_free(sluice_snapshot *snapshot);
+
+/* End the running call with SLUICE_E_CANCELLED, looked at in every layer and every wait. Safe in a signal
+ * handler and from any thread. The flag is lowered by sluice_session_uncancel(). */
+void sluice_session_cancel(sluice_session *session);
+void sluice_session_uncancel(sluice_session *session);
+
+typedef struct sluice_session_stats {
+    uint64_t prefill_tokens, prefill_ns, decode_tokens, decode_ns;
+    uint64_t decode_read_bytes, prefill_read_bytes;
+    uint64_t decode_expert_requests, decode_expert_hits;
+    uint64_t wait_ns; /* reads that no computation hid */
+} sluice_session_stats;
+
+void sluice_session_stats_get(const sluice_session *session, sluice_session_stats *stats);
+/* Peak memory of the process as the kernel counts it (resident high-water mark), in bytes; 0 if unknown. */
+uint64_t sluice_peak_memory_bytes(void);
+
+/* ---- sampling and generation ---- */
+
+typedef struct sluice_logit_bias {
+    int32_t id;
+    float bias;
+} sluice_logit_bias;
+
+/* Steps, in this order: logit bias; repetition, presence and frequency penalties over the tokens of the
+ * session; then candidates by falling logit: top-p over the whole distribution, top-k, min-p; temperature on
+ * the final draw. A zeroed structure is greedy with no penalty (0 means "off" for every field). */
+typedef struct sluice_sampling {
+    float temperature; /* 0: greedy */
+    float top_p;       /* 0 or 1: off */
+    float min_p;       /* 0: off */
+    uint32_t top_k;    /* 0: off */
+    float repetition_penalty, presence_penalty, frequency_penalty;
+    uint64_t seed; /* the draw at position p depends on (seed, p) alone, so a resumed run draws the same */
+    const sluice_logit_bias *biases;
+    size_t n_biases;
+} sluice_sampling;
+
+/* SLUICE_E_ARGUMENT names the field that is out of range. */
+sluice_status sluice_sampling_check(const sluice_sampling *sampling, sluice_error *err);
+
+typedef struct sluice_token_logprob {
+    int32_t id;
+    float logprob; /* natural logarithm, of the model's distribution at temperature 1 before any penalty */
+} sluice_token_logprob;
+
+/* Draw the next token from the session's logits without appending it. `top` (may be NULL) gets the `n_top`
+ * likeliest tokens, best first. */
+sluice_status sluice_session_sample(sluice_session *session, const sluice_sampling *sampling,
+                                    sluice_token_logprob *choice, sluice_token_logprob *top, size_t n_top,
+                                    sluice_error *err);
+
+typedef enum sluice_finish {
+    SLUICE_FINISH_STOP = 0, /* the model ended its turn, or a stop string was completed */
+    SLUICE_FINISH_LENGTH,   /* max_tokens, or the context is full */
+    SLUICE_FINISH_CANCELLED,
+} sluice_finish;
+
+typedef struct sluice_piece {
+    const char *text; /* new text, may be empty; never part of a stop string, never half a character */
+    size_t text_bytes;
+    sluice_token_logprob token;      /* id -1 in the last piece, which only flushes held-back text */
+    const sluice_token_logprob *top; /* n_top_logprobs rows */
+    uint32_t n_top;
+} sluice_piece;
+
+/* Return false to stop. */
+typedef bool (*sluice_piece_fn)(void *user, const sluice_piece *piece);
+
+typedef struct sluice_generate_options {
+    sluice_sampling sampling;
+    uint32_t max_tokens;      /* 0: until the context is full */
+    const char *const *stops; /* stop strings; the text ends before them */
+    size_t n_stops;
+    const int32_t *stop_ids; /* NULL: the model's own */
+    size_t n_stop_ids;
+    uint32_t top_logprobs; /* 0..20 */
+    bool ignore_stop_ids;
+    bool show_control;
+} sluice_generate_options;
+
+typedef struct sluice_generated {
+    sluice_finish finish;
+    uint32_t tokens;
+    int32_t stop_id;     /* the id that ended it, or -1 */
+    int32_t stop_string; /* index of the stop string that ended it, or -1 */
+} sluice_generated;
+
+/* Generate from the session's logits. The stopping token is not appended. A cancel is not an error: finish
+ * says SLUICE_FINISH_CANCELLED. `fn` may be NULL. */
+sluice_status sluice_generate(sluice_session *session, const sluice_generate_options *options,
+                              sluice_piece_fn fn, void *user, sluice_generated *result, sluice_error *err);
+
+/* ---- truth: compare arithmetic, record and compare traces ---- */
+
+typedef struct sluice_check_report {
+    uint64_t positions;
+    double mean_kl, max_kl;
+    double top1_agreement; /* 0..1 */
+    int32_t worst_token;   /* the reference's best token where the divergence is largest */
+    uint32_t worst_prompt, worst_position;
+} sluice_check_report;
+
+/* A prompt to check: token ids. */
+typedef struct sluice_prompt {
+    const int32_t *ids;
+    size_t n_ids;
+} sluice_prompt;
+
+/* Run every prompt in the default arithmetic and beside it in f32 activations with f32 KV; KL divergence is
+ * of the reference from the default, in nats, per position. */
+sluice_status sluice_check(const char *install_dir, const sluice_engine_options *options,
+                           const sluice_prompt *prompts, size_t n_prompts, sluice_check_report *report,
+                           sluice_error *err);
+
+#define SLUICE_DIGEST_TEXT_BYTES 65
+
+/* Run `ids` through a fresh session and write every layer's tensors and discrete choices under `output_dir`
+ * (created; must not exist). `digest` gets 64 hexadecimal digits over names, shapes, types and bytes. */
+sluice_status sluice_trace_record(sluice_engine *engine, const int32_t *ids, size_t n_ids,
+                                  const char *output_dir, char digest[SLUICE_DIGEST_TEXT_BYTES],
+                                  sluice_error *err);
+
+typedef struct sluice_trace_difference {
+    bool equal;
+    char name[96];    /* of the first tensor that differs, in the order of computation */
+    uint64_t element; /* flat index of its first differing element */
+    char a[48], b[48];
+    uint64_t ulps;    /* distance for floating-point tensors; otherwise 0 */
+    uint32_t tensors; /* compared until then */
+} sluice_trace_difference;
+
+sluice_status sluice_trace_diff(const char *dir_a, const char *dir_b, sluice_trace_difference *difference,
+                                sluice_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

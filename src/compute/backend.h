@@ -1,0 +1,133 @@
+/* The operations that model graphs are written against. A graph never touches a weight's bytes: it names
+ * stored matrices and rows of float32 activations, and a backend computes.
+ *
+ * The arithmetic of every operation is defined bit for bit by compute/cpu/ref.c (docs/design.md, section 4):
+ * sums have 16 accumulators, added in the fixed tree 8+8, 4+4, 2+2, 1+1; no result depends on how many rows
+ * are computed together or on how many threads.
+ *
+ * A struct backend belongs to one session (it owns scratch sized by struct backend_limits); the thread pool
+ * behind it may be shared. All pointers are to rows in row-major order; `out` may equal an input where "in
+ * place" is said, otherwise they must not overlap. */
+#ifndef COMPUTE_BACKEND_H
+#define COMPUTE_BACKEND_H
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/tensor.h"
+#include "base/thread.h"
+
+/* A stored matrix [rows, cols], or a vector as rows = 1. Pointers are to file bytes: only 2-byte alignment
+ * may be assumed. affine: `weight` holds rows * cols * bits / 8 bytes, low bits first; `scales` and `biases`
+ * BF16 [rows, cols / group_size]; value = scale * code + bias. Others: `weight` holds the values. */
+struct mat {
+    enum dtype dtype;
+    uint8_t bits;
+    uint16_t group_size;
+    uint32_t rows, cols;
+    const void *weight, *scales, *biases;
+};
+
+enum activation { ACT_GELU_TANH, ACT_SILU };
+
+/* Rotary embedding: pairs (i, i + half) for i < pairs, angle = position * inv_freq[i]. `half` is half the
+ * rotated span (head_dim / 2 for a "proportional" or full rotation). */
+struct rope {
+    uint32_t pairs, half;
+    const float *inv_freq;
+};
+
+/* Keys and values of one layer. Position p lives in row p % slots: a ring when slots is smaller than the
+ * context. Row layout [kv_heads][head_dim] of `type`. */
+struct kv_view {
+    sluice_kv_type type;
+    uint32_t slots, kv_heads, head_dim;
+    void *k, *v;
+};
+
+struct attention {
+    uint32_t heads; /* query heads; head h uses kv head h / (heads / kv_heads) */
+    float scale;
+    uint32_t window; /* a query sees itself and the window - 1 positions before it; 0: all */
+};
+
+struct expert_mats {
+    struct mat gate, up, down;
+};
+
+struct backend_limits {
+    uint32_t rows;    /* most rows in one call */
+    uint32_t cols;    /* widest matrix input */
+    uint32_t inner;   /* widest expert or dense hidden part (gate/up outputs) */
+    uint32_t context; /* longest attention span, in positions */
+    uint32_t heads, head_dim;
+};
+
+struct backend;
+
+struct backend_ops {
+    /* out[r] = row ids[r] of table, dequantized, times scale. */
+    void (*embed)(struct backend *, const struct mat *table, const int32_t *ids, uint32_t n_rows, float scale,
+                  float *out);
+    /* For each matrix m: ys[m][r][o] = sum_k mats[m][o][k] * x[r][k]. All matrices share x and its width,
+     * which is quantized once per group size in int8 mode. */
+    void (*linear)(struct backend *, const struct mat *const *mats, uint32_t n_mats, const float *x,
+                   uint32_t n_rows, float *const *ys);
+    /* out = x / sqrt(mean(x^2) + eps) * weight, per row; weight NULL: without it. In place allowed. */
+    void (*norm)(struct backend *, const float *x, const struct mat *weight, uint32_t n_rows, uint32_t cols,
+                 float eps, float *out);
+    /* out = a + b. In place allowed. */
+    void (*add)(struct backend *, const float *a, const float *b, size_t n, float *out);
+    /* x = x * s. */
+    void (*scale)(struct backend *, float *x, float s, size_t n);
+    /* x[r][c] = (x[r][c] * vec[c]) * s. */
+    void (*scale_cols)(struct backend *, float *x, const struct mat *vec, float s, uint32_t n_rows,
+                       uint32_t cols);
+    /* Rotate x [n_rows][heads][head_dim] in place; row r is at position0 + r. */
+    void (*rope)(struct backend *, float *x, uint32_t n_rows, uint32_t heads, uint32_t head_dim,
+                 const struct rope *rope, uint32_t position0);
+    /* Store rows of k and v [n_rows][kv_heads][head_dim] at positions position0..; rounds to nearest even. */
+    void (*kv_store)(struct backend *, const struct kv_view *kv, const float *k, const float *v,
+                     uint32_t n_rows, uint32_t position0);
+    /* Causal attention of q [n_rows][heads][head_dim] at positions position0.. over the stored rows (its own
+     * included), folding blocks of 64 positions (block = position / 64) in ascending order. */
+    void (*attention)(struct backend *, const struct attention *, const struct kv_view *kv, const float *q,
+                      uint32_t n_rows, uint32_t position0, float *out);
+    /* out = act(gate) * up. In place allowed. */
+    void (*gated)(struct backend *, enum activation act, const float *gate, const float *up, size_t n,
+                  float *out);
+    /* x = cap * tanh(x / cap). */
+    void (*softcap)(struct backend *, float *x, float cap, size_t n);
+    /* Per row of logits [n_rows][n]: the k largest (ties to the lower index), best first, and the softmax
+     * over those k; weights are then multiplied by expert_scale[id] when it is not NULL. */
+    void (*route)(struct backend *, const float *logits, uint32_t n_rows, uint32_t n, uint32_t k,
+                  const struct mat *expert_scale, uint16_t *ids, float *weights);
+    /* y = down(act(gate x) * up x) for n_rows rows of x. */
+    void (*expert)(struct backend *, const struct expert_mats *, enum activation act, const float *x,
+                   uint32_t n_rows, float *y);
+    /* out[r] = x[index[r]]. */
+    void (*gather)(struct backend *, const float *x, const uint32_t *index, uint32_t n_rows, uint32_t cols,
+                   float *out);
+    /* out[index[r]] = x[r]. */
+    void (*scatter)(struct backend *, const float *x, const uint32_t *index, uint32_t n_rows, uint32_t cols,
+                    float *out);
+    /* out[r] = sum_j weights[r][j] * ys[r][j], j ascending: weights[r][0] * ys[r][0], then fmaf. */
+    void (*weighted_sum)(struct backend *, const float *ys, const float *weights, uint32_t n_rows, uint32_t k,
+                         uint32_t cols, float *out);
+    /* True when all n values are finite. */
+    bool (*finite)(struct backend *, const float *x, size_t n);
+    void (*close)(struct backend *);
+};
+
+struct backend {
+    const struct backend_ops *ops;
+};
+
+/* Scratch bytes that cpu_backend_open takes from its arena for these limits. */
+size_t cpu_backend_bytes(const struct backend_limits *limits, uint32_t lanes);
+
+/* The CPU backend. `pool` is borrowed; scratch comes from `arena` and lives as long. */
+sluice_status cpu_backend_open(struct pool *pool, sluice_activations activations,
+                               const struct backend_limits *limits, struct arena *arena,
+                               struct backend **backend, sluice_error *err);
+
+#endif

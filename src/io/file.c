@@ -1,0 +1,222 @@
+#include "io/file.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+char *file_join(const char *dir, const char *name)
+{
+    size_t a = strlen(dir), b = strlen(name);
+    char *path = mem_alloc(a + b + 2);
+    if (path) {
+        memcpy(path, dir, a);
+        path[a] = '/';
+        memcpy(path + a + 1, name, b + 1);
+    }
+    return path;
+}
+
+bool file_exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+sluice_status file_open_read(const char *path, int *out, uint64_t *bytes, sluice_error *err)
+{
+    *out = -1;
+    int fd = fault_hit(FAULT_READ) ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open %s", path);
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        int errnum = errno;
+        (void)close(fd);
+        return err_errno(err, errnum, "cannot examine %s", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        (void)close(fd);
+        return err_set(err, SLUICE_E_FORMAT, "%s is not a regular file", path);
+    }
+    *out = fd;
+    if (bytes)
+        *bytes = (uint64_t)st.st_size;
+    return SLUICE_OK;
+}
+
+sluice_status file_read_at(int fd, void *buffer, size_t n, uint64_t offset, const char *name,
+                           sluice_error *err)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t got = fault_hit(FAULT_READ)
+                          ? (errno = EIO, -1)
+                          : pread(fd, (char *)buffer + done, n - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_errno(err, errno, "reading %zu bytes at %llu of %s", n, (unsigned long long)offset,
+                             name);
+        if (got == 0)
+            return err_set(err, SLUICE_E_FORMAT,
+                           "%s ends early: %zu bytes at %llu were wanted, %zu are there", name, n,
+                           (unsigned long long)offset, done);
+        done += (size_t)got;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status file_write_at(int fd, const void *buffer, size_t n, uint64_t offset, const char *name,
+                            sluice_error *err)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t put = fault_hit(FAULT_WRITE)
+                          ? (errno = ENOSPC, -1)
+                          : pwrite(fd, (const char *)buffer + done, n - done, (off_t)(offset + done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return err_errno(err, errno, "writing %zu bytes at %llu of %s", n, (unsigned long long)offset,
+                             name);
+        done += (size_t)put;
+    }
+    return SLUICE_OK;
+}
+
+sluice_status file_load(const char *path, size_t max_bytes, char **text, size_t *bytes, sluice_error *err)
+{
+    int fd;
+    uint64_t size;
+    *text = NULL;
+    TRY(file_open_read(path, &fd, &size, err));
+    sluice_status status = SLUICE_OK;
+    if (size > max_bytes) {
+        status = err_set(err, SLUICE_E_FORMAT, "%s has %llu bytes, at most %zu are accepted", path,
+                         (unsigned long long)size, max_bytes);
+    } else {
+        char *p = mem_alloc((size_t)size + 1);
+        status = p ? file_read_at(fd, p, (size_t)size, 0, path, err) : err_memory(err, (size_t)size, path);
+        if (status == SLUICE_OK) {
+            p[size] = '\0';
+            *text = p;
+            *bytes = (size_t)size;
+        } else {
+            mem_free(p);
+        }
+    }
+    (void)close(fd);
+    return status;
+}
+
+sluice_status file_sync(int fd, const char *name, sluice_error *err)
+{
+    int rc = fault_hit(FAULT_FSYNC) ? (errno = EIO, -1) : fsync(fd);
+    return rc == 0 ? SLUICE_OK : err_errno(err, errno, "syncing %s to disk", name);
+}
+
+sluice_status file_sync_dir(const char *dir, sluice_error *err)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open the directory %s", dir);
+    sluice_status status = file_sync(fd, dir, err);
+    (void)close(fd);
+    return status;
+}
+
+static sluice_status sync_parent(const char *path, sluice_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return file_sync_dir(".", err);
+    char *dir = slash == path ? mem_strdup("/") : mem_strndup(path, (size_t)(slash - path));
+    if (!dir)
+        return err_memory(err, strlen(path), "a path");
+    sluice_status status = file_sync_dir(dir, err);
+    mem_free(dir);
+    return status;
+}
+
+sluice_status file_rename(const char *from, const char *to, sluice_error *err)
+{
+    int rc = fault_hit(FAULT_RENAME) ? (errno = EIO, -1) : rename(from, to);
+    if (rc != 0)
+        return err_errno(err, errno, "cannot rename %s to %s", from, to);
+    return sync_parent(to, err);
+}
+
+sluice_status file_publish(const char *path, const void *bytes, size_t n, sluice_error *err)
+{
+    size_t length = strlen(path);
+    char *beside = mem_alloc(length + sizeof ".tmp");
+    if (!beside)
+        return err_memory(err, length, "a path");
+    memcpy(beside, path, length);
+    memcpy(beside + length, ".tmp", sizeof ".tmp");
+    sluice_status status = SLUICE_OK;
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        status = err_errno(err, errno, "cannot create %s", beside);
+    } else {
+        status = file_write_at(fd, bytes, n, 0, beside, err);
+        if (status == SLUICE_OK)
+            status = file_sync(fd, beside, err);
+        (void)close(fd);
+        if (status == SLUICE_OK)
+            status = file_rename(beside, path, err);
+        if (status != SLUICE_OK)
+            (void)unlink(beside);
+    }
+    mem_free(beside);
+    return status;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+sluice_status file_remove_tree(const char *path, sluice_error *err)
+{
+    if (!file_exists(path))
+        return SLUICE_OK;
+    if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0)
+        return err_errno(err, errno, "cannot delete %s", path);
+    return SLUICE_OK;
+}
+
+sluice_status file_lock(const char *path, const char *what, int *out, sluice_error *err)
+{
+    *out = -1;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open the lock file %s", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int errnum = errno;
+        (void)close(fd);
+        if (errnum == EWOULDBLOCK)
+            return err_set(err, SLUICE_E_BUSY,
+                           "another process is busy with %s (it holds %s); wait until it ends", what, path);
+        return err_errno(err, errnum, "cannot lock %s", path);
+    }
+    *out = fd;
+    return SLUICE_OK;
+}
+
+void file_unlock(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}

@@ -1,0 +1,86 @@
+/* An opened .gturbo directory (format 1.0): manifest, resident index, expert layout, receipt; every bound
+ * checked. Immutable after open except for the verified flag of expert files, which has its own lock. */
+#ifndef STORE_GTURBO_H
+#define STORE_GTURBO_H
+
+#include "base/json.h"
+#include "base/tensor.h"
+
+/* One tensor of model_weights.bin. Offsets are absolute in the file. */
+struct stored_tensor {
+    const char *name;
+    enum dtype dtype;
+    uint32_t shape[TENSOR_DIMS_MAX]; /* logical, zero padded */
+    uint64_t offset, bytes;
+    uint64_t scale_offset, scale_bytes, bias_offset, bias_bytes;
+};
+
+enum expert_part_kind {
+    PART_GATE,
+    PART_GATE_SCALES,
+    PART_GATE_BIASES,
+    PART_UP,
+    PART_UP_SCALES,
+    PART_UP_BIASES,
+    PART_DOWN,
+    PART_DOWN_SCALES,
+    PART_DOWN_BIASES,
+    PART_KINDS
+};
+
+/* The same for every expert of a layer: offsets are inside the record. */
+struct expert_part {
+    uint64_t offset, bytes;
+    uint32_t rows, cols; /* logical for weights: values, not words */
+    uint8_t bits;        /* weights */
+    uint16_t group_size; /* weights: cols / columns of the scales */
+};
+
+struct expert_layer {
+    bool present; /* false: a dense layer without routed experts */
+    struct expert_part parts[PART_KINDS];
+};
+
+struct gturbo {
+    char *dir;
+    char *model_id;
+    json_t *arch, *quant;          /* borrowed from the manifest, which the structure owns */
+    struct stored_tensor *tensors; /* in index order */
+    size_t n_tensors;
+    uint64_t resident_offset, resident_bytes; /* payload of model_weights.bin */
+    uint32_t n_layers, n_experts;
+    uint64_t stride_bytes;       /* of an expert record; a multiple of 16 KiB */
+    struct expert_layer *layers; /* n_layers */
+    struct gturbo_private *private;
+};
+
+/* Read and check the small files. SLUICE_VERIFY_FULL hashes manifest-listed common files now and expert files
+ * on first use; SLUICE_VERIFY_RECEIPT requires a receipt bound to these files (identity and content, not
+ * path). `watch` may be NULL. */
+sluice_status gturbo_open(const char *dir, sluice_verification verification, const sluice_watch *watch,
+                          struct gturbo **store, sluice_error *err);
+/* As gturbo_open but hashes nothing: for inspect and plan. */
+sluice_status gturbo_open_headers(const char *dir, struct gturbo **store, sluice_error *err);
+void gturbo_close(struct gturbo *store); /* NULL is fine */
+
+/* NULL when absent. */
+const struct stored_tensor *gturbo_find(const struct gturbo *store, const char *name);
+
+/* Copy payload bytes [offset, offset + n) of model_weights.bin (absolute offset) to buffer. */
+sluice_status gturbo_read_resident(const struct gturbo *store, uint64_t offset, void *buffer, size_t n,
+                                   sluice_error *err);
+
+/* A descriptor for reading expert records of a layer at expert * stride_bytes: O_DIRECT where the file system
+ * takes it. Owned by the store. In full verification the first call for a layer hashes its file
+ * (SLUICE_E_CORRUPT when it differs). Thread-safe. */
+sluice_status gturbo_layer_fd(struct gturbo *store, uint32_t layer, int *fd, sluice_error *err);
+
+/* A small text file under the install ("tokenizer/config.json"), checked against the manifest in full
+ * verification; free with mem_free. */
+sluice_status gturbo_load_text(const struct gturbo *store, const char *path, size_t max_bytes, char **text,
+                               size_t *bytes, sluice_error *err);
+
+/* The JSON text of sluice_inspect, without the parts that need a family. New reference. */
+json_t *gturbo_describe(const struct gturbo *store);
+
+#endif

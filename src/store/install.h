@@ -1,0 +1,27 @@
+/* Lay a checkpoint out as a .gturbo directory. The family's knowledge comes in through a recipe, so that the
+ * store knows formats and no model. */
+#ifndef STORE_INSTALL_H
+#define STORE_INSTALL_H
+
+#include "base/json.h"
+#include "base/tensor.h"
+
+/* What a family says about one checkpoint. Filled by a recipe_fn; released by recipe_free. */
+struct recipe {
+    const char *family;        /* static */
+    struct tensor_spec *specs; /* resident ones in index order (b1), then expert stacks by layer; mem_alloc */
+    size_t n_specs;
+    uint32_t n_layers, n_experts; /* n_experts 0: no routed experts */
+    json_t *arch, *quant;         /* manifest objects (b3), new references */
+    const char *const *skip; /* NULL-ended list of substrings; tensors whose names contain one are left out */
+};
+
+void recipe_free(struct recipe *recipe);
+
+/* config is the parsed config.json. */
+typedef sluice_status (*recipe_fn)(const json_t *config, struct recipe *recipe, sluice_error *err);
+
+sluice_status store_install(const sluice_install_options *options, recipe_fn fn,
+                            sluice_install_report *report, sluice_error *err);
+
+#endif
