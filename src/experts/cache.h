@@ -1,0 +1,73 @@
+/* The expert cache: a bounded set of slots that hold expert records read from disk.
+ *
+ * Slots are in groups; layer L uses group L (one slab of `slots` records per layer). A lease is the right to
+ * use some experts of one layer:
+ *   - request pins one slot per expert. Residents are usable at once; all misses are submitted in one batch,
+ *     one aligned read per expert, and become usable as they land.
+ *   - a pinned slot is never evicted; a slot that is being read is never evicted either; two reads never
+ *     target one slot; a slot is visible to others as resident only after its read ended and was checked.
+ *   - an expert that another session is already reading is joined, not read again.
+ *   - release unpins. A lease may be released while its reads are in flight (a cancel): they land in the
+ * cache.
+ *   - a request that holds nothing may wait for slots; one that holds a lease must not (EXPERTS_TRY), so two
+ *     sessions cannot wait for each other.
+ * Thread-safe. Nothing allocates after open. */
+#ifndef EXPERTS_CACHE_H
+#define EXPERTS_CACHE_H
+
+#include "base/mem.h"
+#include "compute/backend.h"
+#include "io/readpool.h"
+#include "store/gturbo.h"
+
+#include <stdatomic.h>
+
+#define LEASE_EXPERTS_MAX 64
+
+struct expert_cache;
+
+struct lease {
+    uint32_t layer, n;
+    bool held;
+    uint32_t slots[LEASE_EXPERTS_MAX]; /* of the group */
+    bool hits[LEASE_EXPERTS_MAX];      /* resident when requested */
+};
+
+struct lease_stats {
+    uint64_t requests, hits, read_bytes, wait_ns;
+};
+
+enum experts_mode { EXPERTS_WAIT, EXPERTS_TRY };
+
+/* Slab bytes for so many slots per layer. */
+uint64_t experts_slab_bytes(const struct gturbo *store, uint32_t slots);
+
+/* `slots` per layer, from 2 to the number of experts. Store and read pool are borrowed; the slab and tables
+ * are charged to `budget`. */
+sluice_status experts_open(struct expert_cache **cache, struct gturbo *store, struct read_pool *reads,
+                           struct budget *budget, uint32_t slots, sluice_eviction eviction,
+                           sluice_error *err);
+/* No lease may be held; the read pool must be closed first, so that no read is in flight. NULL is fine. */
+void experts_close(struct expert_cache *cache);
+
+uint32_t experts_slots(const struct expert_cache *cache);
+bool experts_resident(struct expert_cache *cache, uint32_t layer, uint32_t expert);
+
+/* Lease n distinct experts (at most the slots per layer, and LEASE_EXPERTS_MAX). EXPERTS_TRY with too few
+ * free slots: SLUICE_OK with lease->held false. `stats` is added to. SLUICE_E_CORRUPT: the layer's file does
+ * not match its digest. */
+sluice_status experts_request(struct expert_cache *cache, uint32_t layer, const uint16_t *experts, uint32_t n,
+                              enum experts_mode mode, struct lease *lease, struct lease_stats *stats,
+                              const atomic_bool *cancel, sluice_error *err);
+/* True when item i can be used without waiting. */
+bool experts_ready(struct expert_cache *cache, const struct lease *lease, uint32_t i);
+/* Wait for item i. SLUICE_E_IO / SLUICE_E_FORMAT: its read failed; SLUICE_E_CANCELLED. */
+sluice_status experts_wait(struct expert_cache *cache, const struct lease *lease, uint32_t i,
+                           struct lease_stats *stats, const atomic_bool *cancel, sluice_error *err);
+/* The matrices of item i, which must be ready; valid until the lease is released. */
+void experts_mats(const struct expert_cache *cache, const struct lease *lease, uint32_t i,
+                  struct expert_mats *mats);
+/* A lease that is not held is fine. */
+void experts_release(struct expert_cache *cache, struct lease *lease);
+
+#endif

@@ -1,0 +1,111 @@
+/* What a model family is: how its config.json is read and checked, which tensors it needs, how much state a
+ * session has, and its forward pass. One file per family, one row in families.c.
+ *
+ * A struct model is one checkpoint's shape with its weights bound; immutable after bind and shared by
+ * sessions. A struct forward is one call of the graph on a chunk of rows. */
+#ifndef MODEL_FAMILY_H
+#define MODEL_FAMILY_H
+
+#include "base/json.h"
+#include "compute/backend.h"
+#include "experts/cache.h"
+#include "model/kv.h"
+#include "model/moe.h"
+
+#include <stdatomic.h>
+
+struct family;
+struct forward;
+
+struct model {
+    const struct family *family;
+    /* set by family->open */
+    uint32_t n_layers, hidden, vocab, max_context;
+    uint32_t n_experts, top_k; /* n_experts 0: no routed experts */
+    int32_t stop_ids[16];      /* config.json's eos_token_id */
+    uint32_t n_stop_ids;
+    struct tensor_spec *specs; /* resident tensors in index order, then expert stacks */
+    size_t n_specs, n_resident;
+    struct kv_shape *kv;          /* n_layers */
+    struct backend_limits limits; /* rows and context are filled by the session */
+    /* set by the engine before family->bind */
+    struct mat *mats; /* n_resident, in spec order */
+};
+
+struct family {
+    const char *name;
+    const char *const *model_types;    /* config.json's "model_type", NULL-ended */
+    const char *const *skip;           /* substrings of tensor names to leave out at install, NULL-ended */
+    const char *const *stop_spellings; /* control tokens that end a turn, NULL-ended */
+    /* Parse and validate config.json: an unsupported value is named. */
+    sluice_status (*open)(const json_t *config, struct model **model, sluice_error *err);
+    void (*close)(struct model *model);
+    /* The manifest's "arch" and "quant" objects, new references. */
+    sluice_status (*describe)(const struct model *model, json_t **arch, json_t **quant, sluice_error *err);
+    /* Resolve what the graph needs from model->mats. */
+    sluice_status (*bind)(struct model *model, sluice_error *err);
+    /* Bytes of a session's activations for chunks of `rows`, and their layout in an arena. */
+    size_t (*scratch_bytes)(const struct model *model, uint32_t rows);
+    void *(*scratch_open)(const struct model *model, uint32_t rows, struct arena *arena);
+    /* Run f->n_rows rows; fills f->logits as asked. On failure the session's state below position0 is intact.
+     */
+    sluice_status (*forward)(const struct model *model, struct forward *f, sluice_error *err);
+};
+
+/* NULL-ended. */
+extern const struct family *const FAMILIES[];
+
+/* Find the family of a config.json and open it; SLUICE_E_UNSUPPORTED lists what is supported. */
+sluice_status model_open(const json_t *config, struct model **model, sluice_error *err);
+void model_close(struct model *model); /* NULL is fine */
+
+/* ---- one call of the graph ---- */
+
+/* Gets every tensor and discrete choice of a forward pass in the order of computation (sluice trace). */
+struct tracer {
+    void *user;
+    void (*record)(void *user, int32_t layer, const char *name, const char *dtype, uint32_t rows,
+                   uint32_t cols, const void *data, size_t bytes);
+};
+
+enum logits_mode { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL };
+
+struct forward {
+    struct backend *backend;
+    struct expert_cache *experts;
+    struct kv_cache *kv;
+    void *scratch; /* of family->scratch_open */
+    const int32_t *ids;
+    uint32_t n_rows, position0;
+    enum logits_mode mode;
+    float
+        *logits; /* [vocab]: LOGITS_LAST leaves the last row's here; LOGITS_ALL passes each row's to `sink` */
+    sluice_logits_fn sink;
+    void *sink_user;
+    const struct tracer *tracer; /* NULL: none */
+    const atomic_bool *cancel;
+    struct lease_stats *stats;
+};
+
+static inline void trace_f32(const struct forward *f, int32_t layer, const char *name, const float *x,
+                             uint32_t rows, uint32_t cols)
+{
+    if (f->tracer)
+        f->tracer->record(f->tracer->user, layer, name, "f32", rows, cols, x,
+                          (size_t)rows * cols * sizeof *x);
+}
+
+static inline void trace_u16(const struct forward *f, int32_t layer, const char *name, const uint16_t *x,
+                             uint32_t rows, uint32_t cols)
+{
+    if (f->tracer)
+        f->tracer->record(f->tracer->user, layer, name, "u16", rows, cols, x,
+                          (size_t)rows * cols * sizeof *x);
+}
+
+/* The end that all families share: logits of normed rows x [n_rows][hidden] through `head`, soft-capped when
+ * cap > 0, delivered as f->mode asks. SLUICE_E_NUMERIC when one is not finite. */
+sluice_status forward_logits(const struct model *model, struct forward *f, const struct mat *head, float cap,
+                             const float *x, sluice_error *err);
+
+#endif

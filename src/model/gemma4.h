@@ -1,0 +1,10 @@
+/* Gemma 4 MoE text models (26B-A4B and any size of the same architecture).
+ * Equations: Hugging Face transformers, models/gemma4; mlx-lm, models/gemma4_text. */
+#ifndef MODEL_GEMMA4_H
+#define MODEL_GEMMA4_H
+
+#include "model/family.h"
+
+extern const struct family GEMMA4;
+
+#endif

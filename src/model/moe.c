@@ -1,0 +1,169 @@
+#include "model/moe.h"
+
+#include "model/family.h"
+
+#include <string.h>
+
+/* Lays the buffers out in `arena`, or only adds up their cost when it is NULL. */
+static size_t layout(struct moe *m, struct arena *arena)
+{
+    size_t routes = (size_t)m->rows * m->top_k, row = m->hidden * sizeof(float), total = 0;
+    struct {
+        void *pointer;
+        size_t bytes;
+    } parts[] = {
+        {&m->ids, routes * sizeof *m->ids},
+        {&m->weights, routes * sizeof *m->weights},
+        {&m->outputs, routes * row},
+        {&m->gathered, m->rows * row},
+        {&m->partial, m->rows * row},
+        {&m->counts, (m->n_experts + 1) * sizeof *m->counts},
+        {&m->row_of, routes * sizeof *m->row_of},
+        {&m->output_of, routes * sizeof *m->output_of},
+        {&m->needed, m->n_experts * sizeof *m->needed},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        total += arena_cost(parts[i].bytes);
+        if (arena) {
+            void *memory = arena_take(arena, parts[i].bytes);
+            memcpy(parts[i].pointer, &memory, sizeof memory);
+        }
+    }
+    return total;
+}
+
+size_t moe_bytes(uint32_t rows, uint32_t hidden, uint32_t n_experts, uint32_t top_k)
+{
+    struct moe shape = {.rows = rows, .hidden = hidden, .n_experts = n_experts, .top_k = top_k};
+    return layout(&shape, NULL);
+}
+
+void moe_open(struct moe *moe, uint32_t rows, uint32_t hidden, uint32_t n_experts, uint32_t top_k,
+              struct arena *arena)
+{
+    *moe = (struct moe){.rows = rows, .hidden = hidden, .n_experts = n_experts, .top_k = top_k};
+    (void)layout(moe, arena);
+}
+
+/* Group the routes by expert (a counting sort) and list the experts: residents first, because the misses'
+ * reads could otherwise evict them before their turn. */
+static void group(struct moe *m, struct forward *f, uint32_t layer)
+{
+    size_t routes = (size_t)f->n_rows * m->top_k;
+    memset(m->counts, 0, (m->n_experts + 1) * sizeof *m->counts);
+    for (size_t i = 0; i < routes; i++)
+        m->counts[m->ids[i] + 1]++;
+    m->n_needed = 0;
+    for (int resident = 1; resident >= 0; resident--)
+        for (uint32_t e = 0; e < m->n_experts; e++)
+            if (m->counts[e + 1] && experts_resident(f->experts, layer, e) == (bool)resident)
+                m->needed[m->n_needed++] = (uint16_t)e;
+    for (uint32_t e = 0; e < m->n_experts; e++)
+        m->counts[e + 1] += m->counts[e];
+    /* Fill from the back of each group, so that counts[e] ends as its start. */
+    for (size_t i = routes; i-- > 0;) {
+        uint32_t at = --m->counts[m->ids[i] + 1];
+        m->row_of[at] = (uint32_t)(i / m->top_k);
+        m->output_of[at] = (uint32_t)i;
+    }
+    /* counts[e + 1] is now the start of group e: shift so that counts[e] is, with an end sentinel. */
+    memmove(m->counts, m->counts + 1, m->n_experts * sizeof *m->counts);
+    m->counts[m->n_experts] = (uint32_t)routes;
+    m->next = 0;
+}
+
+/* One chunk of a few rows (decode) is a single tile when it fits; otherwise half the slots, so that the next
+ * tile can be read while this one computes. */
+static uint32_t tile_size(const struct moe *m, const struct forward *f)
+{
+    uint32_t slots = experts_slots(f->experts);
+    uint32_t tile = m->n_needed <= slots ? slots : slots / 2;
+    return tile < LEASE_EXPERTS_MAX ? tile : LEASE_EXPERTS_MAX;
+}
+
+static sluice_status request_next(struct moe *m, struct forward *f, uint32_t layer, enum experts_mode mode,
+                                  struct lease *lease, sluice_error *err)
+{
+    uint32_t left = m->n_needed - m->next, tile = tile_size(m, f), n = left < tile ? left : tile;
+    if (n == 0 || lease->held)
+        return SLUICE_OK;
+    TRY(experts_request(f->experts, layer, m->needed + m->next, n, mode, lease, f->stats, f->cancel, err));
+    if (lease->held)
+        m->next += n;
+    return SLUICE_OK;
+}
+
+sluice_status moe_begin(struct moe *m, struct forward *f, uint32_t layer, sluice_error *err)
+{
+    group(m, f, layer);
+    return request_next(m, f, layer, EXPERTS_WAIT, &m->leases[0], err);
+}
+
+void moe_abandon(struct moe *m, struct forward *f)
+{
+    experts_release(f->experts, &m->leases[0]);
+    experts_release(f->experts, &m->leases[1]);
+}
+
+static void compute_expert(struct moe *m, struct forward *f, const struct lease *lease, uint32_t i,
+                           uint16_t expert, enum activation act, const float *x)
+{
+    const struct backend_ops *ops = f->backend->ops;
+    struct expert_mats mats;
+    experts_mats(f->experts, lease, i, &mats);
+    uint32_t begin = m->counts[expert], n = m->counts[expert + 1] - begin;
+    ops->gather(f->backend, x, m->row_of + begin, n, m->hidden, m->gathered);
+    ops->expert(f->backend, &mats, act, m->gathered, n, m->partial);
+    ops->scatter(f->backend, m->partial, m->output_of + begin, n, m->hidden, m->outputs);
+}
+
+/* Whatever is ready first; when nothing is, wait for the oldest. */
+static sluice_status compute_tile(struct moe *m, struct forward *f, const struct lease *lease,
+                                  const uint16_t *experts, enum activation act, const float *x,
+                                  sluice_error *err)
+{
+    bool done[LEASE_EXPERTS_MAX] = {false};
+    for (uint32_t left = lease->n; left > 0;) {
+        uint32_t progress = 0;
+        for (uint32_t i = 0; i < lease->n; i++) {
+            if (done[i] || !experts_ready(f->experts, lease, i))
+                continue;
+            TRY(experts_wait(f->experts, lease, i, f->stats, f->cancel, err)); /* its read may have failed */
+            compute_expert(m, f, lease, i, experts[i], act, x);
+            done[i] = true;
+            progress++;
+        }
+        left -= progress;
+        for (uint32_t i = 0; i < lease->n && progress == 0; i++) {
+            if (!done[i]) {
+                TRY(experts_wait(f->experts, lease, i, f->stats, f->cancel, err));
+                break;
+            }
+        }
+    }
+    return SLUICE_OK;
+}
+
+sluice_status moe_finish(struct moe *m, struct forward *f, uint32_t layer, enum activation act,
+                         const float *x, float *out, sluice_error *err)
+{
+    sluice_status status = SLUICE_OK;
+    uint32_t first = 0; /* of the tile in leases[0] */
+    while (first < m->n_needed) {
+        struct lease *now = &m->leases[0], *ahead = &m->leases[1];
+        if (!now->held)
+            TRY_OUT(request_next(m, f, layer, EXPERTS_WAIT, now, err));
+        /* Holding a lease, only try: another session may hold the slots. */
+        TRY_OUT(request_next(m, f, layer, EXPERTS_TRY, ahead, err));
+        TRY_OUT(compute_tile(m, f, now, m->needed + first, act, x, err));
+        first += now->n;
+        experts_release(f->experts, now);
+        struct lease swap = *now;
+        *now = *ahead;
+        *ahead = swap;
+    }
+    f->backend->ops->weighted_sum(f->backend, m->outputs, m->weights, f->n_rows, m->top_k, m->hidden, out);
+out:
+    moe_abandon(m, f);
+    return status;
+}

@@ -1,0 +1,392 @@
+#include "run/engine.h"
+
+#include "base/check.h"
+#include "store/install.h"
+
+#include <malloc.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { CONTEXT_DEFAULT = 4096, CHUNK_DEFAULT = 128, CHUNK_MAX = 4096, SESSIONS_MAX = 64 };
+#define CONFIG_BYTES_MAX ((size_t)1 << 20)
+
+/* ---- options ---- */
+
+static sluice_status fill_options(const sluice_engine_options *given, const struct model *model,
+                                  sluice_engine_options *o, sluice_error *err)
+{
+    *o = given ? *given : (sluice_engine_options){0};
+    if (o->context_tokens > model->max_context)
+        return err_set(err, SLUICE_E_ARGUMENT,
+                       "a context of %u tokens was asked for, the model's maximum is %u", o->context_tokens,
+                       model->max_context);
+    if (o->context_tokens == 0)
+        o->context_tokens = model->max_context < CONTEXT_DEFAULT ? model->max_context : CONTEXT_DEFAULT;
+    if (o->prefill_chunk_tokens > CHUNK_MAX)
+        return err_set(err, SLUICE_E_ARGUMENT, "a prefill chunk of %u tokens was asked for, the most is %d",
+                       o->prefill_chunk_tokens, CHUNK_MAX);
+    if (o->prefill_chunk_tokens == 0)
+        o->prefill_chunk_tokens = CHUNK_DEFAULT;
+    if (o->prefill_chunk_tokens > o->context_tokens)
+        o->prefill_chunk_tokens = o->context_tokens;
+    if (o->max_sessions > SESSIONS_MAX)
+        return err_set(err, SLUICE_E_ARGUMENT, "%u sessions were asked for, the most is %d", o->max_sessions,
+                       SESSIONS_MAX);
+    if (o->max_sessions == 0)
+        o->max_sessions = 1;
+    return SLUICE_OK;
+}
+
+/* ---- shape ---- */
+
+/* The manifest repeats the architecture; both must describe the same model. */
+static sluice_status check_arch(const struct gturbo *store, const struct model *model, sluice_error *err)
+{
+    json_t *arch, *quant;
+    TRY(model->family->describe(model, &arch, &quant, err));
+    sluice_status status = SLUICE_OK;
+    const char *key;
+    json_t *value;
+    json_object_foreach(arch, key, value)
+    {
+        const json_t *stored = json_object_get(store->arch, key);
+        bool equal = json_is_number(value)
+                         ? json_is_number(stored) && json_number_value(stored) == json_number_value(value)
+                         : json_equal(stored, value);
+        if (!equal) {
+            status =
+                err_set(err, SLUICE_E_FORMAT,
+                        "manifest.json and tokenizer/config.json disagree on \"%s\"; install again", key);
+            break;
+        }
+    }
+    json_decref(arch);
+    json_decref(quant);
+    return status;
+}
+
+static sluice_status open_model(struct gturbo *store, struct model **model, sluice_error *err)
+{
+    char *text;
+    size_t bytes;
+    json_t *config;
+    TRY(gturbo_load_text(store, "tokenizer/config.json", CONFIG_BYTES_MAX, &text, &bytes, err));
+    sluice_status status = json_parse(text, bytes, "config.json", &config, err);
+    mem_free(text);
+    if (status != SLUICE_OK)
+        return status;
+    status = model_open(config, model, err);
+    json_decref(config);
+    if (status != SLUICE_OK)
+        return status;
+    status = check_arch(store, *model, err);
+    if (status == SLUICE_OK &&
+        (store->n_layers != (*model)->n_layers || store->n_experts != (*model)->n_experts))
+        status = err_set(err, SLUICE_E_FORMAT,
+                         "the expert layout has %u layers of %u experts, the model %u of %u; install again",
+                         store->n_layers, store->n_experts, (*model)->n_layers, (*model)->n_experts);
+    if (status != SLUICE_OK) {
+        model_close(*model);
+        *model = NULL;
+    }
+    return status;
+}
+
+sluice_status engine_open_shape(const char *install_dir, const sluice_engine_options *options, bool headers,
+                                struct gturbo **store, struct model **model, sluice_error *err)
+{
+    *model = NULL;
+    if (headers)
+        TRY(gturbo_open_headers(install_dir, store, err));
+    else
+        TRY(gturbo_open(install_dir, options->verification, &options->watch, store, err));
+    sluice_status status = open_model(*store, model, err);
+    if (status != SLUICE_OK) {
+        gturbo_close(*store);
+        *store = NULL;
+    }
+    return status;
+}
+
+sluice_status sluice_plan_install(const char *install_dir, const sluice_engine_options *options,
+                                  sluice_plan *plan, sluice_error *err)
+{
+    struct gturbo *store;
+    struct model *model;
+    sluice_engine_options filled;
+    memset(plan, 0, sizeof *plan);
+    TRY(engine_open_shape(install_dir, options, true, &store, &model, err));
+    sluice_status status = fill_options(options, model, &filled, err);
+    char *text = NULL;
+    size_t bytes = 0;
+    if (status == SLUICE_OK)
+        status =
+            gturbo_load_text(store, "tokenizer/tokenizer.json", TOKENIZER_JSON_BYTES_MAX, &text, &bytes, err);
+    mem_free(text);
+    if (status == SLUICE_OK)
+        status = plan_compute(store, model, &filled, bytes, plan, err);
+    model_close(model);
+    gturbo_close(store);
+    return status;
+}
+
+/* ---- resident weights ---- */
+
+static sluice_status bind_mat(const struct stored_tensor *t, const struct tensor_spec *spec,
+                              const unsigned char *payload, uint64_t payload_offset, struct mat *mat,
+                              sluice_error *err)
+{
+    for (uint32_t d = 0; d < TENSOR_DIMS_MAX; d++)
+        if (t->shape[d] != (d < spec->n_dims ? spec->shape[d] : 0))
+            return err_set(err, SLUICE_E_FORMAT,
+                           "model_weights.bin: dimension %u of %s is %u, the model needs %u; install again",
+                           d, t->name, t->shape[d], d < spec->n_dims ? spec->shape[d] : 0);
+    if (t->dtype != spec->dtype)
+        return err_set(err, SLUICE_E_FORMAT,
+                       "model_weights.bin: %s has another element type than config.json says", t->name);
+    *mat = (struct mat){
+        .dtype = spec->dtype,
+        .bits = spec->bits,
+        .group_size = spec->group_size,
+        .rows = spec->n_dims > 1 ? spec->shape[0] : 1,
+        .cols = spec->n_dims > 1 ? spec->shape[1] : spec->shape[0],
+        .weight = payload + (t->offset - payload_offset),
+    };
+    uint64_t values = (uint64_t)mat->rows * mat->cols, weight, scales = 0;
+    if (spec->dtype == DTYPE_AFFINE) {
+        weight = values * spec->bits / 8;
+        scales = values / spec->group_size * 2;
+        mat->scales = payload + (t->scale_offset - payload_offset);
+        mat->biases = payload + (t->bias_offset - payload_offset);
+    } else {
+        weight = values * dtype_bytes(spec->dtype);
+    }
+    if (t->bytes != weight || t->scale_bytes != scales || t->bias_bytes != scales)
+        return err_set(err, SLUICE_E_FORMAT,
+                       "model_weights.bin: %s has %llu + %llu + %llu bytes, %llu + %llu + %llu "
+                       "are needed; install again",
+                       t->name, (unsigned long long)t->bytes, (unsigned long long)t->scale_bytes,
+                       (unsigned long long)t->bias_bytes, (unsigned long long)weight,
+                       (unsigned long long)scales, (unsigned long long)scales);
+    return SLUICE_OK;
+}
+
+static sluice_status bind_weights(sluice_engine *e, sluice_error *err)
+{
+    struct model *model = e->model;
+    model->mats = mem_calloc(model->n_resident, sizeof *model->mats);
+    if (!model->mats)
+        return err_memory(err, model->n_resident * sizeof *model->mats, "the weight table");
+    for (size_t i = 0; i < model->n_resident; i++) {
+        const struct stored_tensor *t = gturbo_find(e->store, model->specs[i].name);
+        if (!t)
+            return err_set(err, SLUICE_E_FORMAT, "model_weights.bin has no %s; install again",
+                           model->specs[i].name);
+        TRY(bind_mat(t, &model->specs[i], e->resident.base, e->store->resident_offset, &model->mats[i], err));
+    }
+    return model->family->bind(model, err);
+}
+
+/* An expert record's parts must be the matrices that the model means. */
+static sluice_status check_experts(const sluice_engine *e, sluice_error *err)
+{
+    static const enum expert_part_kind PART_OF[] = {
+        [ROLE_EXPERT_GATE] = PART_GATE, [ROLE_EXPERT_UP] = PART_UP, [ROLE_EXPERT_DOWN] = PART_DOWN};
+    const struct model *model = e->model;
+    for (size_t i = model->n_resident; i < model->n_specs; i++) {
+        const struct tensor_spec *spec = &model->specs[i];
+        const struct expert_layer *layer = &e->store->layers[spec->layer];
+        const struct expert_part *part = &layer->parts[PART_OF[spec->role]];
+        if (!layer->present || part->rows != spec->shape[1] || part->cols != spec->shape[2] ||
+            part->bits != spec->bits || part->group_size != spec->group_size)
+            return err_set(
+                err, SLUICE_E_FORMAT,
+                "packed_experts/layout.json: layer %d does not hold %s as config.json says; install again",
+                spec->layer, spec->name);
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status load_resident(sluice_engine *e, sluice_error *err)
+{
+    enum { STEP_BYTES = 8 << 20 };
+    const sluice_watch *watch = &e->options.watch;
+    uint64_t total = e->store->resident_bytes;
+    TRY(arena_open(&e->resident, &e->budget, (size_t)total, "resident weights", err));
+    for (uint64_t done = 0; done < total;) {
+        size_t n = total - done < STEP_BYTES ? (size_t)(total - done) : STEP_BYTES;
+        if (watch->cancel && *watch->cancel)
+            return err_set(err, SLUICE_E_CANCELLED, "cancelled while loading weights");
+        TRY(gturbo_read_resident(e->store, e->store->resident_offset + done, e->resident.base + done, n,
+                                 err));
+        done += n;
+        if (watch->progress)
+            watch->progress(watch->user, &(sluice_progress){"load", done, total});
+    }
+    return SLUICE_OK;
+}
+
+/* ---- open ---- */
+
+/* Stop ids: what config.json lists, and the control tokens that end a turn in this family. */
+static void collect_stops(sluice_engine *e)
+{
+    for (uint32_t i = 0; i < e->model->n_stop_ids; i++)
+        e->stop_ids[e->n_stop_ids++] = e->model->stop_ids[i];
+    for (const char *const *s = e->model->family->stop_spellings; *s; s++) {
+        int32_t id = tok_find(e->text->tok, *s);
+        bool known = id < 0 || !tok_is_control(e->text->tok, id);
+        for (size_t i = 0; i < e->n_stop_ids; i++)
+            known |= e->stop_ids[i] == id;
+        if (!known)
+            e->stop_ids[e->n_stop_ids++] = id;
+    }
+}
+
+static sluice_status tokenizer_size(const struct gturbo *store, uint64_t *bytes, sluice_error *err)
+{
+    char *text;
+    size_t n;
+    TRY(gturbo_load_text(store, "tokenizer/tokenizer.json", TOKENIZER_JSON_BYTES_MAX, &text, &n, err));
+    mem_free(text);
+    *bytes = n;
+    return SLUICE_OK;
+}
+
+static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_engine_options *options,
+                                sluice_error *err)
+{
+    const sluice_engine_options defaults = {0};
+    TRY(engine_open_shape(dir, options ? options : &defaults, false, &e->store, &e->model, err));
+    TRY(fill_options(options, e->model, &e->options, err));
+    uint64_t tokenizer_bytes = 0;
+    TRY(tokenizer_size(e->store, &tokenizer_bytes, err));
+    TRY(plan_compute(e->store, e->model, &e->options, tokenizer_bytes, &e->plan, err));
+    budget_init(&e->budget, e->plan.limit_bytes);
+    TRY(sluice_tokenizer_open(dir, &e->text, err));
+    if (tok_vocab(e->text->tok) > e->model->vocab)
+        return err_set(err, SLUICE_E_FORMAT,
+                       "the tokenizer has %u ids, the model's vocabulary %u; the files do not "
+                       "belong together",
+                       tok_vocab(e->text->tok), e->model->vocab);
+    collect_stops(e);
+    /* Parsing left the heap full of holes; give the pages back before the large parts are loaded. */
+    (void)malloc_trim(0);
+    TRY(pool_open(&e->pool, e->options.threads, err));
+    TRY(load_resident(e, err));
+    TRY(bind_weights(e, err));
+    if (e->model->n_experts == 0)
+        return SLUICE_OK;
+    TRY(check_experts(e, err));
+    TRY(reads_open(&e->reads, e->options.read_threads, err));
+    return experts_open(&e->experts, e->store, e->reads, &e->budget, e->plan.expert_slots,
+                        e->options.eviction, err);
+}
+
+sluice_status sluice_engine_open(const char *install_dir, const sluice_engine_options *options,
+                                 sluice_engine **engine, sluice_error *err)
+{
+    *engine = NULL;
+    sluice_engine *e = mem_calloc(1, sizeof *e);
+    if (!e)
+        return err_memory(err, sizeof *e, "the engine");
+    sluice_status status = open_parts(e, install_dir, options, err);
+    if (status != SLUICE_OK) {
+        sluice_engine_close(e);
+        return status;
+    }
+    *engine = e;
+    return SLUICE_OK;
+}
+
+void sluice_engine_close(sluice_engine *e)
+{
+    if (!e)
+        return;
+    reads_close(e->reads); /* first: a read in flight writes into the slab */
+    experts_close(e->experts);
+    pool_close(e->pool);
+    arena_close(&e->resident);
+    sluice_tokenizer_close(e->text);
+    model_close(e->model);
+    gturbo_close(e->store);
+    mem_free(e);
+}
+
+const sluice_plan *sluice_engine_plan(const sluice_engine *engine)
+{
+    return &engine->plan;
+}
+
+const sluice_tokenizer *sluice_engine_tokenizer(const sluice_engine *engine)
+{
+    return engine->text;
+}
+
+void sluice_engine_info(const sluice_engine *engine, sluice_model_info *info)
+{
+    const struct model *model = engine->model;
+    *info = (sluice_model_info){
+        .family = model->family->name,
+        .model_id = engine->store->model_id,
+        .layers = model->n_layers,
+        .vocab_tokens = model->vocab,
+        .hidden = model->hidden,
+        .max_context_tokens = model->max_context,
+        .experts_per_layer = model->n_experts,
+        .experts_per_token = model->top_k,
+    };
+}
+
+uint64_t sluice_peak_memory_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss << 10 : 0;
+}
+
+/* ---- install and inspect: the store with the family's knowledge ---- */
+
+static sluice_status recipe_of(const json_t *config, struct recipe *recipe, sluice_error *err)
+{
+    struct model *model;
+    TRY(model_open(config, &model, err));
+    *recipe = (struct recipe){
+        .family = model->family->name,
+        .n_layers = model->n_layers,
+        .n_experts = model->n_experts,
+        .skip = model->family->skip,
+    };
+    sluice_status status = model->family->describe(model, &recipe->arch, &recipe->quant, err);
+    if (status == SLUICE_OK) {
+        recipe->specs = model->specs; /* handed over */
+        recipe->n_specs = model->n_specs;
+        model->specs = NULL;
+    }
+    model_close(model);
+    return status;
+}
+
+sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
+                             sluice_error *err)
+{
+    return store_install(options, recipe_of, report, err);
+}
+
+sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err)
+{
+    struct gturbo *store;
+    struct model *model;
+    *json = NULL;
+    TRY(engine_open_shape(install_dir, NULL, true, &store, &model, err));
+    json_t *root = gturbo_describe(store);
+    if (root)
+        (void)json_object_set_new(root, "family", json_string(model->family->name));
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    model_close(model);
+    gturbo_close(store);
+    if (!text)
+        return err_memory(err, 0, "the description");
+    *json = text;
+    return SLUICE_OK;
+}

@@ -1,0 +1,160 @@
+/* The generation loop: draw, show what is final, append. */
+#include "run/session.h"
+
+#include "base/clock.h"
+#include "text/stops.h"
+
+#include <string.h>
+
+#define TOP_LOGPROBS_MAX 20
+
+sluice_status sluice_session_sample(sluice_session *s, const sluice_sampling *sampling,
+                                    sluice_token_logprob *choice, sluice_token_logprob *top, size_t n_top,
+                                    sluice_error *err)
+{
+    if (!s->has_logits)
+        return err_set(err, SLUICE_E_ARGUMENT, "there are no logits to sample from; append a token first");
+    if (n_top > s->engine->model->vocab)
+        return err_set(err, SLUICE_E_ARGUMENT, "%zu likeliest tokens were asked for, the vocabulary has %u",
+                       n_top, s->engine->model->vocab);
+    TRY(sluice_sampling_check(sampling, err));
+    sampler_draw(&s->sampler, s->logits, s->tokens, s->kv.length, sampling, choice, top, n_top);
+    return SLUICE_OK;
+}
+
+struct generation {
+    sluice_session *session;
+    const sluice_generate_options *options;
+    sluice_piece_fn fn;
+    void *user;
+    struct tok_stream decoder;
+    struct stops stops;
+    struct str final; /* text to show */
+    sluice_token_logprob top[TOP_LOGPROBS_MAX];
+};
+
+static bool is_stop_id(const struct generation *g, int32_t id)
+{
+    const sluice_generate_options *o = g->options;
+    if (o->ignore_stop_ids)
+        return false;
+    const int32_t *ids = o->stop_ids ? o->stop_ids : g->session->engine->stop_ids;
+    size_t n = o->stop_ids ? o->n_stop_ids : g->session->engine->n_stop_ids;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+static bool show(struct generation *g, const sluice_token_logprob *token, uint32_t n_top)
+{
+    sluice_piece piece = {
+        .text = g->final.p ? g->final.p : "",
+        .text_bytes = g->final.len,
+        .token = *token,
+        .top = g->top,
+        .n_top = n_top,
+    };
+    bool go_on = !g->fn || g->fn(g->user, &piece);
+    str_clear(&g->final);
+    return go_on;
+}
+
+/* Decode a token and move what is final to g->final. *hit: the stop string that it completed, or -1. */
+static sluice_status feed(struct generation *g, int32_t id, int *hit, sluice_error *err)
+{
+    str_clear(&g->decoder.out);
+    TRY(tok_stream_push(&g->decoder, id, err));
+    return stops_feed(&g->stops, g->decoder.out.p ? g->decoder.out.p : "", g->decoder.out.len, &g->final, hit,
+                      err);
+}
+
+/* What decoder and stop matcher hold back becomes final, unless a stop string ended the text. */
+static sluice_status flush(struct generation *g, sluice_generated *result, sluice_error *err)
+{
+    static const sluice_token_logprob NO_TOKEN = {.id = -1};
+    int hit = result->stop_string;
+    if (hit < 0) {
+        str_clear(&g->decoder.out);
+        TRY(tok_stream_finish(&g->decoder, err));
+        TRY(stops_feed(&g->stops, g->decoder.out.p ? g->decoder.out.p : "", g->decoder.out.len, &g->final,
+                       &hit, err));
+        if (hit < 0)
+            TRY(stops_finish(&g->stops, &g->final, err));
+        else
+            result->stop_string = hit, result->finish = SLUICE_FINISH_STOP;
+    }
+    if (g->final.len)
+        (void)show(g, &NO_TOKEN, 0);
+    return SLUICE_OK;
+}
+
+static sluice_status loop(struct generation *g, sluice_generated *result, sluice_error *err)
+{
+    sluice_session *s = g->session;
+    const sluice_generate_options *o = g->options;
+    uint32_t n_top = o->top_logprobs;
+    for (;;) {
+        if (atomic_load(&s->cancel)) {
+            result->finish = SLUICE_FINISH_CANCELLED;
+            return SLUICE_OK;
+        }
+        result->finish = SLUICE_FINISH_LENGTH;
+        if (o->max_tokens && result->tokens >= o->max_tokens)
+            return SLUICE_OK;
+        uint64_t from = clock_ns();
+        sluice_token_logprob token;
+        int hit;
+        TRY(sluice_session_sample(s, &o->sampling, &token, g->top, n_top, err));
+        if (is_stop_id(g, token.id)) {
+            result->stop_id = token.id;
+            result->finish = SLUICE_FINISH_STOP;
+            return SLUICE_OK;
+        }
+        result->tokens++;
+        TRY(feed(g, token.id, &hit, err));
+        s->stats.decode_ns += clock_ns() - from;
+        bool go_on = show(g, &token, n_top);
+        if (hit >= 0) {
+            result->stop_string = hit;
+            result->finish = SLUICE_FINISH_STOP;
+            return SLUICE_OK;
+        }
+        if (!go_on) {
+            result->finish = SLUICE_FINISH_CANCELLED;
+            return SLUICE_OK;
+        }
+        bool last = (o->max_tokens && result->tokens >= o->max_tokens) ||
+                    s->kv.length >= s->engine->options.context_tokens;
+        if (last)
+            return SLUICE_OK;
+        sluice_status status = session_append(s, &token.id, 1, true, LOGITS_LAST, NULL, NULL, err);
+        if (status == SLUICE_E_CANCELLED) {
+            result->finish = SLUICE_FINISH_CANCELLED;
+            return SLUICE_OK;
+        }
+        TRY(status);
+    }
+}
+
+sluice_status sluice_generate(sluice_session *session, const sluice_generate_options *options,
+                              sluice_piece_fn fn, void *user, sluice_generated *result, sluice_error *err)
+{
+    if (options->top_logprobs > TOP_LOGPROBS_MAX)
+        return err_set(err, SLUICE_E_ARGUMENT,
+                       "%u log-probabilities per token were asked for, the most is %d", options->top_logprobs,
+                       TOP_LOGPROBS_MAX);
+    TRY(sluice_sampling_check(&options->sampling, err));
+    *result = (sluice_generated){.stop_id = -1, .stop_string = -1};
+    struct generation g = {.session = session, .options = options, .fn = fn, .user = user};
+    sluice_status status;
+    tok_stream_open(&g.decoder, session->engine->text->tok, options->show_control);
+    TRY_OUT(stops_open(&g.stops, options->stops, options->n_stops, err));
+    TRY_OUT(loop(&g, result, err));
+    status = flush(&g, result, err);
+out:
+    tok_stream_close(&g.decoder);
+    stops_close(&g.stops);
+    str_free(&g.final);
+    return status;
+}

@@ -1,0 +1,318 @@
+#include "run/session.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+/* ---- size ---- */
+
+static struct backend_limits limits_of(const struct model *model, uint32_t context, uint32_t chunk)
+{
+    struct backend_limits limits = model->limits;
+    limits.rows = chunk;
+    limits.context = context;
+    return limits;
+}
+
+/* What a session takes beside its KV cache and the family's activations. */
+static size_t own_bytes(const struct model *model, uint32_t context)
+{
+    return arena_cost(context * sizeof(int32_t)) + arena_cost(model->vocab * sizeof(float)) +
+           sampler_bytes(model->vocab);
+}
+
+struct session_cost session_cost(const struct model *model, uint32_t context, uint32_t chunk, uint32_t lanes,
+                                 sluice_kv_type kv)
+{
+    struct backend_limits limits = limits_of(model, context, chunk);
+    return (struct session_cost){
+        .kv_bytes = kv_bytes(model->kv, model->n_layers, context, chunk, kv),
+        .scratch_bytes = model->family->scratch_bytes(model, chunk) + cpu_backend_bytes(&limits, lanes) +
+                         own_bytes(model, context),
+    };
+}
+
+/* ---- open ---- */
+
+sluice_status session_open_with(sluice_engine *engine, sluice_activations activations, sluice_kv_type kv,
+                                sluice_session **out, sluice_error *err)
+{
+    const struct model *model = engine->model;
+    uint32_t context = engine->options.context_tokens, chunk = engine->options.prefill_chunk_tokens;
+    *out = NULL;
+    sluice_session *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return err_memory(err, sizeof *s, "a session");
+    s->engine = engine;
+    sluice_status status;
+    struct session_cost cost = session_cost(model, context, chunk, pool_lanes(engine->pool), kv);
+    TRY_OUT(arena_open(&s->arena, &engine->budget, (size_t)(cost.kv_bytes + cost.scratch_bytes), "a session",
+                       err));
+    s->tokens = arena_take(&s->arena, context * sizeof *s->tokens);
+    s->logits = arena_take(&s->arena, model->vocab * sizeof *s->logits);
+    sampler_open(&s->sampler, model->vocab, &s->arena);
+    kv_open(&s->kv, model->kv, model->n_layers, context, chunk, kv, &s->arena);
+    s->scratch = model->family->scratch_open(model, chunk, &s->arena);
+    struct backend_limits limits = limits_of(model, context, chunk);
+    TRY_OUT(cpu_backend_open(engine->pool, activations, &limits, &s->arena, &s->backend, err));
+    *out = s;
+    return SLUICE_OK;
+out:
+    sluice_session_close(s);
+    return status;
+}
+
+sluice_status sluice_session_open(sluice_engine *engine, sluice_session **session, sluice_error *err)
+{
+    return session_open_with(engine, engine->options.activations, engine->options.kv, session, err);
+}
+
+void sluice_session_close(sluice_session *s)
+{
+    if (!s)
+        return;
+    if (s->backend)
+        s->backend->ops->close(s->backend);
+    arena_close(&s->arena);
+    mem_free(s);
+}
+
+sluice_engine *session_engine(const sluice_session *session)
+{
+    return session->engine;
+}
+
+void session_set_tracer(sluice_session *session, const struct tracer *tracer)
+{
+    session->tracer = tracer;
+}
+
+/* ---- append ---- */
+
+static sluice_status check_ids(const sluice_session *s, const int32_t *ids, size_t n, sluice_error *err)
+{
+    uint32_t context = s->engine->options.context_tokens, vocab = s->engine->model->vocab;
+    if (n > context - s->kv.length)
+        return err_set(
+            err, SLUICE_E_CONTEXT,
+            "the context holds %u tokens: %u are in use and %zu more do not fit; start anew or raise "
+            "--context (the model's maximum is %u)",
+            context, s->kv.length, n, s->engine->model->max_context);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= vocab)
+            return err_set(err, SLUICE_E_ARGUMENT, "token id %d is outside the vocabulary of %u", ids[i],
+                           vocab);
+    return SLUICE_OK;
+}
+
+static sluice_status forward_chunk(sluice_session *s, uint32_t n, enum logits_mode mode,
+                                   sluice_logits_fn sink, void *sink_user, struct lease_stats *stats,
+                                   sluice_error *err)
+{
+    const struct model *model = s->engine->model;
+    struct forward f = {
+        .backend = s->backend,
+        .experts = s->engine->experts,
+        .kv = &s->kv,
+        .scratch = s->scratch,
+        .ids = s->tokens + s->kv.length,
+        .n_rows = n,
+        .position0 = s->kv.length,
+        .mode = mode,
+        .logits = s->logits,
+        .sink = sink,
+        .sink_user = sink_user,
+        .tracer = s->tracer,
+        .cancel = &s->cancel,
+        .stats = stats,
+    };
+    kv_reach(&s->kv, s->kv.length + n);
+    TRY(model->family->forward(model, &f, err));
+    s->kv.length += n;
+    return SLUICE_OK;
+}
+
+static void count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns,
+                  const struct lease_stats *io)
+{
+    sluice_session_stats *t = &s->stats;
+    if (decoding) {
+        t->decode_tokens += tokens;
+        t->decode_ns += ns;
+        t->decode_read_bytes += io->read_bytes;
+        t->decode_expert_requests += io->requests;
+        t->decode_expert_hits += io->hits;
+    } else {
+        t->prefill_tokens += tokens;
+        t->prefill_ns += ns;
+        t->prefill_read_bytes += io->read_bytes;
+    }
+    t->wait_ns += io->wait_ns;
+}
+
+sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids, bool decoding,
+                             enum logits_mode last_mode, sluice_logits_fn sink, void *sink_user,
+                             sluice_error *err)
+{
+    if (n_ids == 0)
+        return SLUICE_OK;
+    TRY(check_ids(s, ids, n_ids, err));
+    uint64_t from = clock_ns();
+    struct lease_stats io = {0};
+    memmove(s->tokens + s->kv.length, ids, n_ids * sizeof *ids);
+    s->has_logits = false;
+    sluice_status status = SLUICE_OK;
+    size_t done = 0;
+    while (done < n_ids && status == SLUICE_OK) {
+        size_t left = n_ids - done, chunk = s->engine->options.prefill_chunk_tokens;
+        uint32_t n = (uint32_t)(left < chunk ? left : chunk);
+        enum logits_mode mode = last_mode == LOGITS_ALL || n == left ? last_mode : LOGITS_NONE;
+        if (atomic_load(&s->cancel))
+            status = err_set(err, SLUICE_E_CANCELLED, "cancelled");
+        else
+            status = forward_chunk(s, n, mode, sink, sink_user, &io, err);
+        if (status == SLUICE_OK)
+            done += n;
+    }
+    s->has_logits = status == SLUICE_OK && last_mode != LOGITS_NONE;
+    count(s, decoding, done, clock_ns() - from, &io);
+    return status;
+}
+
+sluice_status sluice_session_prefill(sluice_session *session, const int32_t *ids, size_t n_ids,
+                                     sluice_error *err)
+{
+    return session_append(session, ids, n_ids, false, LOGITS_LAST, NULL, NULL, err);
+}
+
+sluice_status sluice_session_score(sluice_session *session, const int32_t *ids, size_t n_ids,
+                                   sluice_logits_fn fn, void *user, sluice_error *err)
+{
+    return session_append(session, ids, n_ids, false, LOGITS_ALL, fn, user, err);
+}
+
+const float *sluice_session_logits(const sluice_session *session)
+{
+    return session->has_logits ? session->logits : NULL;
+}
+
+const int32_t *sluice_session_tokens(const sluice_session *session, size_t *n_tokens)
+{
+    *n_tokens = session->kv.length;
+    return session->tokens;
+}
+
+/* ---- going back ---- */
+
+sluice_status sluice_session_rewind(sluice_session *s, size_t n_tokens, sluice_error *err)
+{
+    if (n_tokens > s->kv.length)
+        return err_set(err, SLUICE_E_ARGUMENT, "cannot go back to %zu tokens, there are only %u", n_tokens,
+                       s->kv.length);
+    if (n_tokens == s->kv.length)
+        return SLUICE_OK;
+    if (!kv_can_rewind(&s->kv, (uint32_t)n_tokens))
+        return err_set(
+            err, SLUICE_E_UNSUPPORTED,
+            "cannot go back from %u to %zu tokens: a sliding window has forgotten what lies before; go back "
+            "to 0 and prefill again",
+            s->kv.high, n_tokens);
+    kv_rewind(&s->kv, (uint32_t)n_tokens);
+    s->has_logits = false;
+    return SLUICE_OK;
+}
+
+sluice_status sluice_session_sync(sluice_session *s, const int32_t *ids, size_t n_ids, size_t *reused_tokens,
+                                  sluice_error *err)
+{
+    if (n_ids == 0)
+        return err_set(err, SLUICE_E_ARGUMENT, "a timeline needs at least one token");
+    if (n_ids > s->engine->options.context_tokens)
+        return err_set(
+            err, SLUICE_E_CONTEXT,
+            "the conversation has %zu tokens, the context holds %u; start anew or raise --context (the "
+            "model's maximum is %u)",
+            n_ids, s->engine->options.context_tokens, s->engine->model->max_context);
+    size_t common = 0;
+    while (common < n_ids && common < s->kv.length && s->tokens[common] == ids[common])
+        common++;
+    /* The last token's logits are wanted, and exist only right after it was computed. */
+    if (common == n_ids && !(common == s->kv.length && s->has_logits))
+        common--;
+    if (!kv_can_rewind(&s->kv, (uint32_t)common))
+        common = 0;
+    if (common < s->kv.length)
+        TRY(sluice_session_rewind(s, common, err));
+    if (reused_tokens)
+        *reused_tokens = common;
+    return sluice_session_prefill(s, ids + common, n_ids - common, err);
+}
+
+/* ---- snapshots ---- */
+
+struct sluice_snapshot {
+    const sluice_engine *engine;
+    uint32_t length;
+    bool has_logits;
+    size_t kv_bytes;
+    unsigned char *bytes; /* tokens | logits | kv */
+};
+
+sluice_status sluice_session_snapshot(const sluice_session *s, sluice_snapshot **out, sluice_error *err)
+{
+    size_t tokens = s->kv.length * sizeof *s->tokens;
+    size_t logits = s->has_logits ? s->engine->model->vocab * sizeof *s->logits : 0;
+    size_t kv = kv_snapshot_bytes(&s->kv);
+    *out = NULL;
+    sluice_snapshot *snapshot = mem_calloc(1, sizeof *snapshot);
+    unsigned char *bytes = mem_alloc(tokens + logits + kv);
+    if (!snapshot || !bytes) {
+        mem_free(snapshot);
+        mem_free(bytes);
+        return err_memory(err, tokens + logits + kv, "a snapshot");
+    }
+    *snapshot = (sluice_snapshot){s->engine, s->kv.length, s->has_logits, kv, bytes};
+    memcpy(bytes, s->tokens, tokens);
+    memcpy(bytes + tokens, s->logits, logits);
+    kv_save(&s->kv, bytes + tokens + logits);
+    *out = snapshot;
+    return SLUICE_OK;
+}
+
+sluice_status sluice_session_restore(sluice_session *s, const sluice_snapshot *snapshot, sluice_error *err)
+{
+    if (snapshot->engine != s->engine)
+        return err_set(err, SLUICE_E_ARGUMENT, "the snapshot belongs to another engine");
+    size_t tokens = snapshot->length * sizeof *s->tokens;
+    size_t logits = snapshot->has_logits ? s->engine->model->vocab * sizeof *s->logits : 0;
+    memcpy(s->tokens, snapshot->bytes, tokens);
+    memcpy(s->logits, snapshot->bytes + tokens, logits);
+    kv_restore(&s->kv, snapshot->bytes + tokens + logits);
+    s->has_logits = snapshot->has_logits;
+    return SLUICE_OK;
+}
+
+void sluice_snapshot_free(sluice_snapshot *snapshot)
+{
+    if (!snapshot)
+        return;
+    mem_free(snapshot->bytes);
+    mem_free(snapshot);
+}
+
+/* ---- the rest ---- */
+
+void sluice_session_cancel(sluice_session *session)
+{
+    atomic_store(&session->cancel, true);
+}
+
+void sluice_session_uncancel(sluice_session *session)
+{
+    atomic_store(&session->cancel, false);
+}
+
+void sluice_session_stats_get(const sluice_session *session, sluice_session_stats *stats)
+{
+    *stats = session->stats;
+}
