@@ -1,0 +1,319 @@
+/* Expert cache: bytes, pins, victims, failures, threads. */
+#include "base/fault.h"
+#include "experts/cache.h"
+#include "support/demo.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct demo demo;
+
+struct fixture {
+    struct gturbo *store;
+    struct read_pool *reads;
+    struct budget budget;
+    struct expert_cache *cache;
+};
+
+static void open_fixture(struct fixture *f, uint32_t slots, sluice_eviction eviction)
+{
+    sluice_error err = {0};
+    budget_init(&f->budget, UINT64_MAX);
+    assert_int_equal(gturbo_open(demo.install, SLUICE_VERIFY_FULL, NULL, &f->store, &err), SLUICE_OK);
+    assert_int_equal(reads_open(&f->reads, 4, &err), SLUICE_OK);
+    assert_int_equal(experts_open(&f->cache, f->store, f->reads, &f->budget, slots, eviction, &err),
+                     SLUICE_OK);
+}
+
+static void close_fixture(struct fixture *f)
+{
+    reads_close(f->reads);
+    experts_close(f->cache);
+    gturbo_close(f->store);
+    assert_int_equal(atomic_load(&f->budget.used_bytes), 0);
+}
+
+/* The record as a plain read gives it. */
+static void load_record(const struct gturbo *store, uint32_t layer, uint32_t expert, unsigned char *out)
+{
+    char path[160];
+    (void)snprintf(path, sizeof path, "%s/packed_experts/layer_%02u.bin", demo.install, layer);
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    size_t n = (size_t)store->stride_bytes;
+    assert_int_equal(pread(fd, out, n, (off_t)(expert * store->stride_bytes)), n);
+    (void)close(fd);
+}
+
+static void use(struct fixture *f, uint32_t layer, const uint16_t *experts, uint32_t n, uint32_t *hits)
+{
+    struct lease lease = {0};
+    struct lease_stats stats = {0};
+    sluice_error err;
+    assert_int_equal(experts_request(f->cache, layer, experts, n, EXPERTS_WAIT, &lease, &stats, NULL, &err),
+                     SLUICE_OK);
+    for (uint32_t i = 0; i < n; i++)
+        assert_int_equal(experts_wait(f->cache, &lease, i, &stats, NULL, &err), SLUICE_OK);
+    experts_release(f->cache, &lease);
+    if (hits)
+        *hits = (uint32_t)stats.hits;
+}
+
+static void records_are_the_files_bytes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 6, SLUICE_EVICT_LFU);
+    unsigned char *expected = mem_alloc((size_t)f.store->stride_bytes);
+    for (uint32_t round = 0; round < 40; round++) {
+        uint32_t layer = round % f.store->n_layers;
+        uint16_t ids[4];
+        for (uint32_t i = 0; i < 4; i++)
+            ids[i] = (uint16_t)((round * 13 + i * 7) % f.store->n_experts);
+        struct lease lease = {0};
+        struct lease_stats stats = {0};
+        sluice_error err;
+        assert_int_equal(experts_request(f.cache, layer, ids, 4, EXPERTS_WAIT, &lease, &stats, NULL, &err),
+                         SLUICE_OK);
+        for (uint32_t i = 0; i < 4; i++) {
+            struct expert_mats mats;
+            assert_int_equal(experts_wait(f.cache, &lease, i, &stats, NULL, &err), SLUICE_OK);
+            assert_true(experts_ready(f.cache, &lease, i));
+            experts_mats(f.cache, &lease, i, &mats);
+            load_record(f.store, layer, ids[i], expected);
+            const struct expert_part *parts = f.store->layers[layer].parts;
+            const unsigned char *record = (const unsigned char *)mats.gate.weight - parts[PART_GATE].offset;
+            assert_memory_equal(record, expected, (size_t)f.store->stride_bytes);
+            assert_int_equal(mats.down.rows, mats.gate.cols);
+            assert_int_equal(mats.down.cols, mats.up.rows);
+        }
+        experts_release(f.cache, &lease);
+    }
+    mem_free(expected);
+    close_fixture(&f);
+}
+
+static bool resident(struct fixture *f, uint16_t expert)
+{
+    return experts_resident(f->cache, 0, expert);
+}
+
+static void lfu_evicts_the_least_used_then_the_least_recent(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 3, SLUICE_EVICT_LFU);
+    for (uint16_t e = 0; e < 3; e++)
+        use(&f, 0, &e, 1, NULL); /* 0, 1, 2 once each */
+    use(&f, 0, (uint16_t[]){0}, 1, NULL);
+    use(&f, 0, (uint16_t[]){9}, 1, NULL); /* 1 and 2 tie: 1 is older */
+    assert_false(resident(&f, 1));
+    assert_true(resident(&f, 0) && resident(&f, 2) && resident(&f, 9));
+    use(&f, 0, (uint16_t[]){1}, 1, NULL); /* 1 has two uses now; 2 goes (one use, older than 9) */
+    assert_false(resident(&f, 2));
+    assert_true(resident(&f, 0) && resident(&f, 1) && resident(&f, 9));
+    close_fixture(&f);
+}
+
+static void lru_evicts_the_least_recent(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 3, SLUICE_EVICT_LRU);
+    for (uint16_t e = 0; e < 3; e++)
+        use(&f, 0, &e, 1, NULL);
+    use(&f, 0, (uint16_t[]){0}, 1, NULL);
+    use(&f, 0, (uint16_t[]){9}, 1, NULL);
+    assert_false(resident(&f, 1));
+    use(&f, 0, (uint16_t[]){10}, 1, NULL);
+    assert_false(resident(&f, 2));
+    assert_true(resident(&f, 0) && resident(&f, 9) && resident(&f, 10));
+    close_fixture(&f);
+}
+
+static void a_request_never_evicts_its_own_hits(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint32_t hits;
+    open_fixture(&f, 4, SLUICE_EVICT_LRU);
+    use(&f, 0, (uint16_t[]){0, 1, 2, 3}, 4, &hits);
+    assert_int_equal(hits, 0);
+    use(&f, 0, (uint16_t[]){20, 21, 22, 0}, 4, &hits); /* 0 comes last and must survive the three misses */
+    assert_int_equal(hits, 1);
+    assert_true(resident(&f, 0) && resident(&f, 20) && resident(&f, 21) && resident(&f, 22));
+    close_fixture(&f);
+}
+
+static void try_gives_up_while_slots_are_pinned(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 4, SLUICE_EVICT_LFU);
+    struct lease first = {0}, second = {0};
+    struct lease_stats stats = {0};
+    sluice_error err;
+    assert_int_equal(
+        experts_request(f.cache, 1, (uint16_t[]){0, 1, 2}, 3, EXPERTS_WAIT, &first, &stats, NULL, &err),
+        SLUICE_OK);
+    assert_int_equal(
+        experts_request(f.cache, 1, (uint16_t[]){5, 6}, 2, EXPERTS_TRY, &second, &stats, NULL, &err),
+        SLUICE_OK);
+    assert_false(second.held);
+    /* One that it shares and one new fit beside the pins. */
+    assert_int_equal(
+        experts_request(f.cache, 1, (uint16_t[]){2, 6}, 2, EXPERTS_TRY, &second, &stats, NULL, &err),
+        SLUICE_OK);
+    assert_true(second.held);
+    atomic_bool cancel = true;
+    struct lease third = {0};
+    assert_int_equal(
+        experts_request(f.cache, 1, (uint16_t[]){9}, 1, EXPERTS_WAIT, &third, &stats, &cancel, &err),
+        SLUICE_E_CANCELLED);
+    experts_release(f.cache, &first);
+    experts_release(f.cache, &second);
+    close_fixture(&f);
+}
+
+static void a_failed_read_is_told_and_forgotten(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 4, SLUICE_EVICT_LFU);
+    uint16_t expert = 3;
+    use(&f, 2, &expert, 1, NULL); /* hashes the layer's file before the fault is armed */
+    struct lease lease = {0};
+    struct lease_stats stats = {0};
+    sluice_error err;
+    fault_arm(FAULT_READ, 1);
+    assert_int_equal(
+        experts_request(f.cache, 2, (uint16_t[]){8}, 1, EXPERTS_WAIT, &lease, &stats, NULL, &err), SLUICE_OK);
+    assert_int_equal(experts_wait(f.cache, &lease, 0, &stats, NULL, &err), SLUICE_E_IO);
+    assert_non_null(strstr(err.detail, "expert 8 of layer 2"));
+    assert_true(fault_fired(FAULT_READ));
+    experts_release(f.cache, &lease);
+    assert_false(experts_resident(f.cache, 2, 8));
+    uint32_t hits;
+    use(&f, 2, (uint16_t[]){8}, 1, &hits); /* reads again */
+    assert_int_equal(hits, 0);
+    use(&f, 2, (uint16_t[]){8}, 1, &hits);
+    assert_int_equal(hits, 1);
+    close_fixture(&f);
+}
+
+/* Threads fight for few slots; whatever a lease shows must be the right record, whole. */
+struct contender {
+    struct fixture *f;
+    unsigned char *const *expected; /* first 64 bytes of every expert of layer 0 */
+    uint32_t seed;
+    bool failed;
+};
+
+static void *contend(void *arg)
+{
+    struct contender *c = arg;
+    uint32_t random = c->seed;
+    for (int round = 0; round < 300 && !c->failed; round++) {
+        uint16_t ids[2];
+        random = random * 1664525u + 1013904223u;
+        ids[0] = (uint16_t)(random >> 16) % 12;
+        ids[1] = (uint16_t)((ids[0] + 1 + (random >> 28) % 11) % 12);
+        struct lease lease = {0};
+        struct lease_stats stats = {0};
+        sluice_error err;
+        c->failed |=
+            experts_request(c->f->cache, 0, ids, 2, EXPERTS_WAIT, &lease, &stats, NULL, &err) != SLUICE_OK;
+        for (uint32_t i = 0; i < 2 && !c->failed; i++) {
+            struct expert_mats mats;
+            c->failed |= experts_wait(c->f->cache, &lease, i, &stats, NULL, &err) != SLUICE_OK;
+            experts_mats(c->f->cache, &lease, i, &mats);
+            c->failed |= memcmp(mats.gate.weight, c->expected[ids[i]], 64) != 0;
+        }
+        experts_release(c->f->cache, &lease);
+    }
+    return NULL;
+}
+
+static void threads_share_few_slots(void **state)
+{
+    (void)state;
+    enum { THREADS = 4, EXPERTS = 12 };
+    struct fixture f;
+    open_fixture(&f, 3, SLUICE_EVICT_LFU);
+    unsigned char *expected[EXPERTS];
+    size_t gate = (size_t)f.store->layers[0].parts[PART_GATE].offset;
+    unsigned char *record = mem_alloc((size_t)f.store->stride_bytes);
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        expected[e] = mem_alloc(64);
+        load_record(f.store, 0, e, record);
+        memcpy(expected[e], record + gate, 64);
+    }
+    pthread_t threads[THREADS];
+    struct contender contenders[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        contenders[i] = (struct contender){&f, expected, i * 77 + 1, false};
+        assert_int_equal(pthread_create(&threads[i], NULL, contend, &contenders[i]), 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        (void)pthread_join(threads[i], NULL);
+        assert_false(contenders[i].failed);
+    }
+    for (uint32_t e = 0; e < EXPERTS; e++)
+        mem_free(expected[e]);
+    mem_free(record);
+    close_fixture(&f);
+}
+
+static void impossible_sizes_are_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    sluice_error err;
+    struct expert_cache *cache;
+    open_fixture(&f, 2, SLUICE_EVICT_LFU);
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 1, SLUICE_EVICT_LFU, &err),
+                     SLUICE_E_ARGUMENT);
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 65, SLUICE_EVICT_LFU, &err),
+                     SLUICE_E_ARGUMENT);
+    struct budget small;
+    budget_init(&small, 100000);
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &small, 64, SLUICE_EVICT_LFU, &err),
+                     SLUICE_E_BUDGET);
+    assert_int_equal(atomic_load(&small.used_bytes), 0);
+    close_fixture(&f);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return demo_open(&demo);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    demo_close(&demo);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_are_the_files_bytes),
+        cmocka_unit_test(lfu_evicts_the_least_used_then_the_least_recent),
+        cmocka_unit_test(lru_evicts_the_least_recent),
+        cmocka_unit_test(a_request_never_evicts_its_own_hits),
+        cmocka_unit_test(try_gives_up_while_slots_are_pinned),
+        cmocka_unit_test(a_failed_read_is_told_and_forgotten),
+        cmocka_unit_test(threads_share_few_slots),
+        cmocka_unit_test(impossible_sizes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
