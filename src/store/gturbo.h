@@ -75,6 +75,9 @@ sluice_status gturbo_read_resident(const struct gturbo *store, uint64_t offset, 
  * (SLUICE_E_CORRUPT when it differs). Thread-safe. */
 sluice_status gturbo_layer_fd(struct gturbo *store, uint32_t layer, int *fd, sluice_error *err);
 
+/* True when the manifest lists the file: optional ones ("tokenizer/chat_template.jinja") may be absent. */
+bool gturbo_has_file(const struct gturbo *store, const char *path);
+
 /* A small text file under the install ("tokenizer/config.json"), checked against the manifest in full
  * verification; free with mem_free. */
 sluice_status gturbo_load_text(const struct gturbo *store, const char *path, size_t max_bytes, char **text,

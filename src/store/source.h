@@ -1,26 +1,45 @@
 /* Where an install's bytes come from: named files with random access. A snapshot directory today; byte ranges
- * of a repository through the same structure. Reads go through bounded buffers of the caller. */
+ * of a repository through the same structure. Reads go through bounded buffers of the caller.
+ *
+ * A source belongs to one thread at a time. An implementation allocates the structure zeroed; members that it
+ * leaves NULL are optional ones. */
 #ifndef STORE_SOURCE_H
 #define STORE_SOURCE_H
 
 #include "base/err.h"
 
+#define SOURCE_IDENTITY_BYTES 128
+
 struct source {
     void *state;
-    char *name; /* for messages and the manifest: a directory's last component, or a repository id */
+    char *name;     /* for messages and the manifest: a directory's last component, or a repository id */
+    char *revision; /* optional: the resolved revision of a repository */
     /* Size of a file; SLUICE_E_IO with the file's name when it is missing. */
     sluice_status (*size)(struct source *, const char *file, uint64_t *bytes, sluice_error *err);
     bool (*exists)(struct source *, const char *file);
     /* Exactly n bytes at offset. */
     sluice_status (*read)(struct source *, const char *file, uint64_t offset, void *buffer, size_t n,
                           sluice_error *err);
+    /* Optional: a short text that changes when the file does (size and modification time; an entity tag). A
+     * resume refuses a source whose text changed. */
+    sluice_status (*identity)(struct source *, const char *file, char text[SOURCE_IDENTITY_BYTES],
+                              sluice_error *err);
+    /* Optional: reads inside [offset, offset + bytes) follow, ascending and without overlap, so that one
+     * request can serve them all. */
+    sluice_status (*announce)(struct source *, const char *file, uint64_t offset, uint64_t bytes,
+                              sluice_error *err);
     void (*close)(struct source *);
 };
 
 sluice_status source_open_dir(struct source **source, const char *dir, sluice_error *err);
 void source_close(struct source *source); /* NULL is fine */
-/* A whole small file, NUL after it; free with mem_free. */
+/* A whole small file, NUL after it; free with mem_free. A Git LFS pointer in its place is refused by name. */
 sluice_status source_load(struct source *source, const char *file, size_t max_bytes, char **text,
                           size_t *bytes, sluice_error *err);
+
+/* True when the first n bytes of a file are those of a Git LFS pointer. */
+bool source_is_lfs_pointer(const void *bytes, size_t n);
+/* The one sentence for it. */
+sluice_status source_refuse_lfs_pointer(const char *file, sluice_error *err);
 
 #endif

@@ -1,0 +1,21 @@
+/* Progress and cancel of a long operation: counts bytes, calls the watch's callback at most four times a
+ * second, and ends the operation when the watch says so. One thread. */
+#ifndef STORE_METER_H
+#define STORE_METER_H
+
+#include "base/err.h"
+
+struct meter {
+    const sluice_watch *watch; /* may be NULL */
+    const char *phase;
+    uint64_t done_bytes, total_bytes;
+    uint64_t told_ns;
+};
+
+void meter_start(struct meter *meter, const sluice_watch *watch, const char *phase, uint64_t total_bytes);
+/* n more bytes are done. SLUICE_E_CANCELLED when the watch asks to stop. */
+sluice_status meter_step(struct meter *meter, uint64_t n, sluice_error *err);
+/* Tell the last state, whatever the clock says. */
+void meter_finish(struct meter *meter);
+
+#endif
