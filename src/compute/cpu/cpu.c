@@ -1,0 +1,743 @@
+/* The CPU backend: cuts each operation into independent outputs, spreads them over the thread pool and calls
+ * the primitives of a kernel table. Every output is computed whole by one primitive call, so neither the cut
+ * nor the number of threads can change a bit. */
+#include "base/check.h"
+#include "compute/cpu/kernels.h"
+#include "compute/math64.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Below this many multiply-adds (or elements, weighed by their cost) handing work to other threads costs more
+ * than it saves: waking them takes a few microseconds. */
+enum { PARALLEL_WORK_MIN = 1 << 15, OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024 };
+enum { COST_COPY = 1, COST_EXP = 8, COST_SINCOS = 64 };
+enum { ROPE_TABLES = 2 }; /* a model with sliding and full attention has two kinds of rotation */
+enum { GROUP_MIN = 32 };
+
+/* Cosines and sines of consecutive positions, shared by all heads, by q and k, and by all layers of a step.
+ */
+struct rope_table {
+    float *inv_freq;        /* [head_dim / 2]: what the table was made for */
+    float *cosines, *sines; /* [rows][pairs] */
+    uint32_t pairs, position0, n_rows;
+};
+
+struct cpu {
+    struct backend base;
+    struct cpu_kernels kernels;
+    struct pool *pool;
+    sluice_activations activations;
+    struct backend_limits limits;
+    uint32_t lanes;
+    uint32_t width;      /* widest row that is quantized or decoded */
+    struct quant quant;  /* its buffers hold limits.rows rows of `width` */
+    float *gate, *up;    /* [rows][inner] */
+    float *vector;       /* [width]: a stored vector, decoded */
+    float *lane_scratch; /* [lanes][ATTEND_SCRATCH_FLOATS] */
+    struct rope_table ropes[ROPE_TABLES];
+    uint32_t next_rope;
+};
+
+static struct cpu *cpu_of(struct backend *backend)
+{
+    return (struct cpu *)backend;
+}
+
+/* ---- spreading work ---- */
+
+typedef void (*span_fn)(struct cpu *cpu, const void *job, size_t begin, size_t end);
+
+struct span_run {
+    struct cpu *cpu;
+    span_fn fn;
+    const void *job;
+    size_t n, grain;
+};
+
+static void run_span(void *arg, uint32_t lane, uint32_t lanes)
+{
+    const struct span_run *run = arg;
+    size_t begin, end;
+    pool_share(run->n, run->grain, lane, lanes, &begin, &end);
+    if (begin < end)
+        run->fn(run->cpu, run->job, begin, end);
+}
+
+/* fn over [0, n), cut in units of `grain`, on all threads when the work is worth it. */
+static void spread(struct cpu *cpu, size_t n, size_t grain, size_t work, span_fn fn, const void *job)
+{
+    if (n == 0)
+        return;
+    if (work < PARALLEL_WORK_MIN || n <= grain) {
+        fn(cpu, job, 0, n);
+        return;
+    }
+    struct span_run run = {cpu, fn, job, n, grain};
+    pool_run(cpu->pool, run_span, &run);
+}
+
+/* ---- stored vectors ---- */
+
+static void widen_values(struct cpu *cpu, const struct mat *m, size_t first, size_t n, float *out)
+{
+    const unsigned char *values = m->weight;
+    cpu->kernels.widen(m->dtype, values + first * dtype_bytes(m->dtype), n, out);
+}
+
+static const float *decode_vector(struct cpu *cpu, const struct mat *m, uint32_t cols)
+{
+    if (!m)
+        return NULL;
+    assert(m->cols == cols && cols <= cpu->width);
+    widen_values(cpu, m, 0, cols, cpu->vector);
+    return cpu->vector;
+}
+
+/* ---- embedding, rows ---- */
+
+struct embed_job {
+    const struct mat *table;
+    const int32_t *ids;
+    float scale;
+    float *out;
+};
+
+static void embed_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct embed_job *job = arg;
+    const struct mat *table = job->table;
+    for (size_t r = begin; r < end; r++) {
+        float *out = job->out + r * table->cols;
+        const uint32_t id = (uint32_t)job->ids[r];
+        assert(id < table->rows);
+        if (table->dtype == DTYPE_AFFINE)
+            cpu->kernels.dequantize_row(table, id, out);
+        else
+            widen_values(cpu, table, (size_t)id * table->cols, table->cols, out);
+        cpu->kernels.scale(out, job->scale, table->cols);
+    }
+}
+
+static void embed(struct backend *backend, const struct mat *table, const int32_t *ids, uint32_t n_rows,
+                  float scale, float *out)
+{
+    struct embed_job job = {table, ids, scale, out};
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * table->cols, embed_span, &job);
+}
+
+struct norm_job {
+    const float *x, *weight;
+    float *out;
+    uint32_t cols;
+    float eps;
+};
+
+static void norm_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct norm_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        cpu->kernels.norm_row(job->x + r * job->cols, job->weight, job->cols, job->eps,
+                              job->out + r * job->cols);
+}
+
+static void norm(struct backend *backend, const float *x, const struct mat *weight, uint32_t n_rows,
+                 uint32_t cols, float eps, float *out)
+{
+    struct cpu *cpu = cpu_of(backend);
+    struct norm_job job = {x, decode_vector(cpu, weight, cols), out, cols, eps};
+    spread(cpu, n_rows, 1, (size_t)n_rows * cols, norm_span, &job);
+}
+
+struct scale_cols_job {
+    float *x;
+    const float *vec;
+    float s;
+    uint32_t cols;
+};
+
+static void scale_cols_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct scale_cols_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        cpu->kernels.scale_cols(job->x + r * job->cols, job->vec, job->s, job->cols);
+}
+
+static void scale_cols(struct backend *backend, float *x, const struct mat *vec, float s, uint32_t n_rows,
+                       uint32_t cols)
+{
+    struct cpu *cpu = cpu_of(backend);
+    struct scale_cols_job job = {x, decode_vector(cpu, vec, cols), s, cols};
+    spread(cpu, n_rows, 1, (size_t)n_rows * cols, scale_cols_span, &job);
+}
+
+/* ---- elements ---- */
+
+struct element_job {
+    const float *a, *b;
+    float *out;
+    float s;
+    enum activation act;
+};
+
+static void add_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct element_job *job = arg;
+    cpu->kernels.add(job->a + begin, job->b + begin, end - begin, job->out + begin);
+}
+
+static void add(struct backend *backend, const float *a, const float *b, size_t n, float *out)
+{
+    struct element_job job = {.a = a, .b = b, .out = out};
+    spread(cpu_of(backend), n, ELEMENT_GRAIN, n, add_span, &job);
+}
+
+static void scale_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct element_job *job = arg;
+    cpu->kernels.scale(job->out + begin, job->s, end - begin);
+}
+
+static void scale(struct backend *backend, float *x, float s, size_t n)
+{
+    struct element_job job = {.out = x, .s = s};
+    spread(cpu_of(backend), n, ELEMENT_GRAIN, n, scale_span, &job);
+}
+
+static void gated_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct element_job *job = arg;
+    cpu->kernels.gated(job->act, job->a + begin, job->b + begin, end - begin, job->out + begin);
+}
+
+static void gated(struct backend *backend, enum activation act, const float *gate, const float *up, size_t n,
+                  float *out)
+{
+    struct element_job job = {.a = gate, .b = up, .out = out, .act = act};
+    spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_EXP, gated_span, &job);
+}
+
+static void softcap_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct element_job *job = arg;
+    cpu->kernels.softcap(job->out + begin, job->s, end - begin);
+}
+
+static void softcap(struct backend *backend, float *x, float cap, size_t n)
+{
+    struct element_job job = {.out = x, .s = cap};
+    spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_EXP, softcap_span, &job);
+}
+
+static bool finite_all(struct backend *backend, const float *x, size_t n)
+{
+    return cpu_of(backend)->kernels.finite(x, n);
+}
+
+/* ---- linear ---- */
+
+static bool quantizes(const struct cpu *cpu, const struct mat *m)
+{
+    return m->dtype == DTYPE_AFFINE && cpu->activations == SLUICE_ACTIVATIONS_INT8;
+}
+
+/* Whether both take the same form of x. */
+static bool same_input(const struct cpu *cpu, const struct mat *a, const struct mat *b)
+{
+    if (!quantizes(cpu, a) || !quantizes(cpu, b))
+        return quantizes(cpu, a) == quantizes(cpu, b);
+    return a->group_size == b->group_size && a->bits == b->bits;
+}
+
+static void quantize_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const float *x = arg;
+    for (size_t r = begin; r < end; r++)
+        cpu->kernels.quantize_row(&cpu->quant, (uint32_t)r, x + r * cpu->quant.cols);
+}
+
+/* Make x what m needs: quantized in cpu->quant, or nothing to do. */
+static void prepare(struct cpu *cpu, const struct mat *m, const float *x, uint32_t n_rows)
+{
+    assert(m->cols <= cpu->width && n_rows <= cpu->limits.rows);
+    if (!quantizes(cpu, m))
+        return;
+    struct quant *quant = &cpu->quant;
+    assert(m->cols % m->group_size == 0 && (m->bits == 2 || m->bits == 4 || m->bits == 8));
+    quant->cols = m->cols;
+    quant->bits = m->bits;
+    quant->group_size = m->group_size;
+    quant->code_stride = (m->cols + 63) / 64 * 64;
+    quant->group_stride = (m->cols / m->group_size + LANES - 1) / LANES * LANES;
+    spread(cpu, n_rows, 1, (size_t)n_rows * m->cols, quantize_span, x);
+}
+
+static void multiply(struct cpu *cpu, const struct mat *m, size_t begin, size_t end, const float *x,
+                     uint32_t n_rows, float *y)
+{
+    const uint32_t b = (uint32_t)begin, e = (uint32_t)end;
+    if (quantizes(cpu, m))
+        cpu->kernels.affine_i8(m, b, e, &cpu->quant, n_rows, y);
+    else if (m->dtype == DTYPE_AFFINE)
+        cpu->kernels.affine_f32(m, b, e, x, n_rows, y);
+    else
+        cpu->kernels.dense(m, b, e, x, n_rows, y);
+}
+
+/* Those of the matrices from mats[first] on that take the same input as it, outputs numbered one matrix after
+ * another. */
+struct linear_job {
+    const struct mat *const *mats;
+    uint32_t first, n_mats, n_rows;
+    const float *x;
+    float *const *ys;
+};
+
+static void linear_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct linear_job *job = arg;
+    size_t start = 0;
+    for (uint32_t m = job->first; m < job->n_mats && start < end; m++) {
+        const struct mat *mat = job->mats[m];
+        if (!same_input(cpu, job->mats[job->first], mat))
+            continue;
+        size_t stop = start + mat->rows;
+        size_t b = begin > start ? begin : start, e = end < stop ? end : stop;
+        if (b < e)
+            multiply(cpu, mat, b - start, e - start, job->x, job->n_rows, job->ys[m]);
+        start = stop;
+    }
+}
+
+static void linear(struct backend *backend, const struct mat *const *mats, uint32_t n_mats, const float *x,
+                   uint32_t n_rows, float *const *ys)
+{
+    struct cpu *cpu = cpu_of(backend);
+    for (uint32_t first = 0; first < n_mats; first++) {
+        bool done = false;
+        for (uint32_t m = 0; m < first; m++)
+            done |= same_input(cpu, mats[m], mats[first]);
+        if (done)
+            continue;
+        size_t outputs = 0;
+        for (uint32_t m = first; m < n_mats; m++) {
+            assert(mats[m]->cols == mats[first]->cols);
+            outputs += same_input(cpu, mats[m], mats[first]) ? mats[m]->rows : 0;
+        }
+        prepare(cpu, mats[first], x, n_rows);
+        struct linear_job job = {mats, first, n_mats, n_rows, x, ys};
+        spread(cpu, outputs, OUTPUT_GRAIN, outputs * mats[first]->cols * n_rows, linear_span, &job);
+    }
+}
+
+/* ---- expert feed-forward ---- */
+
+struct expert_job {
+    const struct expert_mats *mats;
+    enum activation act;
+    uint32_t n_rows;
+    const float *x;
+};
+
+/* Hidden units [begin, end) of all rows, from both matrices, through the activation. */
+static void hidden_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct expert_job *job = arg;
+    const size_t inner = job->mats->gate.rows;
+    multiply(cpu, &job->mats->gate, begin, end, job->x, job->n_rows, cpu->gate);
+    multiply(cpu, &job->mats->up, begin, end, job->x, job->n_rows, cpu->up);
+    for (uint32_t r = 0; r < job->n_rows; r++) {
+        float *gate = cpu->gate + r * inner + begin;
+        cpu->kernels.gated(job->act, gate, cpu->up + r * inner + begin, end - begin, gate);
+    }
+}
+
+static void expert(struct backend *backend, const struct expert_mats *mats, enum activation act,
+                   const float *x, uint32_t n_rows, float *y)
+{
+    struct cpu *cpu = cpu_of(backend);
+    const struct mat *gate = &mats->gate, *up = &mats->up, *down = &mats->down;
+    const size_t inner = gate->rows;
+    assert(up->rows == inner && up->cols == gate->cols && down->cols == inner && inner <= cpu->limits.inner);
+    if (same_input(cpu, gate, up)) {
+        struct expert_job job = {mats, act, n_rows, x};
+        prepare(cpu, gate, x, n_rows);
+        spread(cpu, inner, OUTPUT_GRAIN, 2 * inner * gate->cols * n_rows, hidden_span, &job);
+    } else {
+        linear(backend, (const struct mat *[]){gate, up}, 2, x, n_rows, (float *[]){cpu->gate, cpu->up});
+        gated(backend, act, cpu->gate, cpu->up, inner * n_rows, cpu->gate);
+    }
+    linear(backend, &down, 1, cpu->gate, n_rows, &y);
+}
+
+/* ---- rotary embedding ---- */
+
+static void rope_table_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    (void)cpu;
+    const struct rope_table *table = arg;
+    for (size_t r = begin; r < end; r++)
+        for (uint32_t i = 0; i < table->pairs; i++) {
+            /* The product in float32, as Hugging Face forms it. */
+            float angle = (float)(table->position0 + (uint32_t)r) * table->inv_freq[i];
+            double s, c;
+            math64_sincos((double)angle, &s, &c);
+            table->cosines[r * table->pairs + i] = (float)c;
+            table->sines[r * table->pairs + i] = (float)s;
+        }
+}
+
+static const struct rope_table *rope_table(struct cpu *cpu, const struct rope *rope, uint32_t n_rows,
+                                           uint32_t position0)
+{
+    const size_t bytes = rope->pairs * sizeof *rope->inv_freq;
+    for (uint32_t t = 0; t < ROPE_TABLES; t++) {
+        const struct rope_table *table = &cpu->ropes[t];
+        if (table->n_rows >= n_rows && table->position0 == position0 && table->pairs == rope->pairs &&
+            memcmp(table->inv_freq, rope->inv_freq, bytes) == 0)
+            return table;
+    }
+    struct rope_table *table = &cpu->ropes[cpu->next_rope];
+    cpu->next_rope = (cpu->next_rope + 1) % ROPE_TABLES;
+    assert(rope->pairs <= cpu->limits.head_dim / 2 && n_rows <= cpu->limits.rows);
+    memcpy(table->inv_freq, rope->inv_freq, bytes);
+    table->pairs = rope->pairs;
+    table->position0 = position0;
+    table->n_rows = n_rows;
+    spread(cpu, n_rows, 1, (size_t)n_rows * rope->pairs * COST_SINCOS, rope_table_span, table);
+    return table;
+}
+
+struct rope_job {
+    const struct rope_table *table;
+    float *x;
+    uint32_t heads, head_dim, half;
+};
+
+static void rope_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct rope_job *job = arg;
+    const uint32_t pairs = job->table->pairs;
+    for (size_t r = begin; r < end; r++)
+        cpu->kernels.rope_row(job->x + r * job->heads * job->head_dim, job->heads, job->head_dim, pairs,
+                              job->half, job->table->cosines + r * pairs, job->table->sines + r * pairs);
+}
+
+static void rope(struct backend *backend, float *x, uint32_t n_rows, uint32_t heads, uint32_t head_dim,
+                 const struct rope *rope, uint32_t position0)
+{
+    struct cpu *cpu = cpu_of(backend);
+    assert(rope->pairs <= rope->half && 2 * rope->half <= head_dim);
+    if (n_rows == 0 || rope->pairs == 0)
+        return;
+    struct rope_job job = {rope_table(cpu, rope, n_rows, position0), x, heads, head_dim, rope->half};
+    spread(cpu, n_rows, 1, (size_t)n_rows * heads * head_dim, rope_span, &job);
+}
+
+/* ---- keys, values, attention ---- */
+
+static size_t kv_bytes(sluice_kv_type type)
+{
+    return type == SLUICE_KV_F32 ? 4 : 2;
+}
+
+struct kv_job {
+    const struct kv_view *kv;
+    const float *k, *v;
+    uint32_t position0;
+};
+
+static void kv_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct kv_job *job = arg;
+    const struct kv_view *kv = job->kv;
+    const size_t cols = (size_t)kv->kv_heads * kv->head_dim, row_bytes = cols * kv_bytes(kv->type);
+    for (size_t r = begin; r < end; r++) {
+        size_t at = (job->position0 + r) % kv->slots * row_bytes;
+        cpu->kernels.narrow(kv->type, job->k + r * cols, cols, (unsigned char *)kv->k + at);
+        cpu->kernels.narrow(kv->type, job->v + r * cols, cols, (unsigned char *)kv->v + at);
+    }
+}
+
+static void kv_store(struct backend *backend, const struct kv_view *kv, const float *k, const float *v,
+                     uint32_t n_rows, uint32_t position0)
+{
+    /* Rows that later ones of the same call would overwrite are left out: rows are stored in any order. */
+    const uint32_t skip = n_rows > kv->slots ? n_rows - kv->slots : 0;
+    const size_t cols = (size_t)kv->kv_heads * kv->head_dim;
+    struct kv_job job = {kv, k + skip * cols, v + skip * cols, position0 + skip};
+    spread(cpu_of(backend), n_rows - skip, 1, 2 * cols * (n_rows - skip), kv_span, &job);
+}
+
+/* Queries are numbered kv head, row, head of the group, and taken `batch` at a time, so that the queries of a
+ * batch read the same keys. Batches go to the threads in turn: later rows see more positions. */
+struct attention_job {
+    struct cpu *cpu;
+    const struct attention *attention;
+    const struct kv_view *kv;
+    const float *q;
+    float *out;
+    uint32_t n_rows, position0, group, batch;
+};
+
+static void attend_batch(const struct attention_job *job, uint32_t kv_head, uint32_t begin, uint32_t end,
+                         float *scratch)
+{
+    const struct attend shared = {job->kv, kv_head, job->attention->window, job->attention->scale};
+    struct attend_query queries[ATTEND_QUERIES];
+    for (uint32_t i = begin; i < end; i++) {
+        uint32_t row = i / job->group, head = kv_head * job->group + i % job->group;
+        size_t at = ((size_t)row * job->attention->heads + head) * job->kv->head_dim;
+        queries[i - begin] = (struct attend_query){job->q + at, job->out + at, job->position0 + row};
+    }
+    job->cpu->kernels.attend(&shared, queries, end - begin, scratch);
+}
+
+static void attention_lane(void *arg, uint32_t lane, uint32_t lanes)
+{
+    const struct attention_job *job = arg;
+    float *scratch = job->cpu->lane_scratch + lane * ATTEND_SCRATCH_FLOATS(job->cpu->limits.head_dim);
+    const uint32_t per_head = job->n_rows * job->group;
+    const uint32_t batches = (per_head + job->batch - 1) / job->batch;
+    for (uint32_t b = lane; b < batches * job->kv->kv_heads; b += lanes) {
+        uint32_t begin = b % batches * job->batch;
+        uint32_t end = per_head - begin < job->batch ? per_head : begin + job->batch;
+        attend_batch(job, b / batches, begin, end, scratch);
+    }
+}
+
+static void attention(struct backend *backend, const struct attention *attention, const struct kv_view *kv,
+                      const float *q, uint32_t n_rows, uint32_t position0, float *out)
+{
+    struct cpu *cpu = cpu_of(backend);
+    assert(attention->heads % kv->kv_heads == 0 && kv->head_dim <= cpu->limits.head_dim);
+    if (n_rows == 0)
+        return;
+    /* Positions of the last row, and those of the whole call, which the ring must still hold. */
+    const uint32_t seen = position0 + n_rows, window = attention->window;
+    const uint32_t span = window && window < seen ? window : seen;
+    assert((size_t)span + n_rows - 1 <= kv->slots || seen <= kv->slots);
+    const uint32_t share = (n_rows * attention->heads + cpu->lanes - 1) / cpu->lanes;
+    struct attention_job job = {.cpu = cpu,
+                                .attention = attention,
+                                .kv = kv,
+                                .q = q,
+                                .out = out,
+                                .n_rows = n_rows,
+                                .position0 = position0,
+                                .group = attention->heads / kv->kv_heads,
+                                .batch = share < ATTEND_QUERIES ? share : ATTEND_QUERIES};
+    if ((size_t)n_rows * attention->heads * span * kv->head_dim * 2 < PARALLEL_WORK_MIN)
+        attention_lane(&job, 0, 1);
+    else
+        pool_run(cpu->pool, attention_lane, &job);
+}
+
+/* ---- routing and the parts of a mixture ---- */
+
+struct route_job {
+    const float *logits;
+    const struct mat *expert_scale;
+    uint32_t n, k;
+    uint16_t *ids;
+    float *weights;
+};
+
+static void route_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct route_job *job = arg;
+    for (size_t r = begin; r < end; r++) {
+        uint16_t *ids = job->ids + r * job->k;
+        float *weights = job->weights + r * job->k;
+        cpu->kernels.route_row(job->logits + r * job->n, job->n, job->k, ids, weights);
+        for (uint32_t j = 0; job->expert_scale && j < job->k; j++) {
+            float s;
+            widen_values(cpu, job->expert_scale, ids[j], 1, &s);
+            weights[j] *= s;
+        }
+    }
+}
+
+static void route(struct backend *backend, const float *logits, uint32_t n_rows, uint32_t n, uint32_t k,
+                  const struct mat *expert_scale, uint16_t *ids, float *weights)
+{
+    assert(!expert_scale || expert_scale->cols == n);
+    struct route_job job = {logits, expert_scale, n, k, ids, weights};
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * n * COST_EXP, route_span, &job);
+}
+
+struct move_job {
+    const float *x;
+    const uint32_t *index;
+    size_t cols;
+    float *out;
+};
+
+static void gather_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    (void)cpu;
+    const struct move_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        memcpy(job->out + r * job->cols, job->x + job->index[r] * job->cols, job->cols * sizeof *job->x);
+}
+
+static void gather(struct backend *backend, const float *x, const uint32_t *index, uint32_t n_rows,
+                   uint32_t cols, float *out)
+{
+    struct move_job job = {x, index, cols, out};
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_COPY, gather_span, &job);
+}
+
+static void scatter_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    (void)cpu;
+    const struct move_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        memcpy(job->out + job->index[r] * job->cols, job->x + r * job->cols, job->cols * sizeof *job->x);
+}
+
+static void scatter(struct backend *backend, const float *x, const uint32_t *index, uint32_t n_rows,
+                    uint32_t cols, float *out)
+{
+    struct move_job job = {x, index, cols, out};
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_COPY, scatter_span, &job);
+}
+
+struct weighted_sum_job {
+    const float *ys, *weights;
+    uint32_t k, cols;
+    float *out;
+};
+
+static void weighted_sum_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct weighted_sum_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        cpu->kernels.weighted_sum_row(job->ys + r * job->k * job->cols, job->weights + r * job->k, job->k,
+                                      job->cols, job->out + r * job->cols);
+}
+
+static void weighted_sum(struct backend *backend, const float *ys, const float *weights, uint32_t n_rows,
+                         uint32_t k, uint32_t cols, float *out)
+{
+    struct weighted_sum_job job = {ys, weights, k, cols, out};
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * k * cols, weighted_sum_span, &job);
+}
+
+/* ---- open ---- */
+
+/* Memory belongs to the arena. */
+static void close_backend(struct backend *backend)
+{
+    (void)backend;
+}
+
+static const struct backend_ops CPU_OPS = {
+    .embed = embed,
+    .linear = linear,
+    .norm = norm,
+    .add = add,
+    .scale = scale,
+    .scale_cols = scale_cols,
+    .rope = rope,
+    .kv_store = kv_store,
+    .attention = attention,
+    .gated = gated,
+    .softcap = softcap,
+    .route = route,
+    .expert = expert,
+    .gather = gather,
+    .scatter = scatter,
+    .weighted_sum = weighted_sum,
+    .finite = finite_all,
+    .close = close_backend,
+};
+
+/* One walk over everything that is taken from the arena: without an arena it only counts. A product that does
+ * not fit makes the count SIZE_MAX, which no budget grants. */
+struct taker {
+    struct arena *arena;
+    size_t total_bytes;
+};
+
+static void *take(struct taker *taker, size_t count, size_t each, size_t size)
+{
+    size_t bytes;
+    if (!size_mul(count, each, &bytes) || !size_mul(bytes, size, &bytes) || bytes > SIZE_MAX - ARENA_ALIGN ||
+        !size_add(taker->total_bytes, arena_cost(bytes), &taker->total_bytes)) {
+        taker->total_bytes = SIZE_MAX;
+        return NULL;
+    }
+    return taker->arena ? arena_take(taker->arena, bytes) : NULL;
+}
+
+static void take_scratch(struct taker *taker, const struct backend_limits *limits, uint32_t lanes,
+                         struct cpu *cpu)
+{
+    const size_t rows = limits->rows, heads_width = (size_t)limits->heads * limits->head_dim;
+    size_t width = limits->cols > limits->inner ? limits->cols : limits->inner;
+    width = width > heads_width ? width : heads_width;
+    cpu->width = width > UINT32_MAX ? UINT32_MAX : (uint32_t)width;
+    const size_t group_stride = (width / GROUP_MIN + LANES) / LANES * LANES;
+    cpu->quant.codes = take(taker, rows, (width + 63) / 64 * 64, 1);
+    cpu->quant.scales = take(taker, rows, group_stride, sizeof(float));
+    cpu->quant.sums = take(taker, rows, group_stride, sizeof(float));
+    cpu->gate = take(taker, rows, limits->inner, sizeof(float));
+    cpu->up = take(taker, rows, limits->inner, sizeof(float));
+    cpu->vector = take(taker, 1, width, sizeof(float));
+    cpu->lane_scratch = take(taker, lanes, ATTEND_SCRATCH_FLOATS(limits->head_dim), sizeof(float));
+    for (uint32_t t = 0; t < ROPE_TABLES; t++) {
+        const size_t pairs = limits->head_dim / 2;
+        cpu->ropes[t].inv_freq = take(taker, 1, pairs, sizeof(float));
+        cpu->ropes[t].cosines = take(taker, rows, pairs, sizeof(float));
+        cpu->ropes[t].sines = take(taker, rows, pairs, sizeof(float));
+    }
+}
+
+size_t cpu_backend_bytes(const struct backend_limits *limits, uint32_t lanes)
+{
+    struct taker taker = {0};
+    struct cpu counted = {0};
+    (void)take(&taker, 1, sizeof(struct cpu), 1);
+    take_scratch(&taker, limits, lanes, &counted);
+    return taker.total_bytes;
+}
+
+sluice_status cpu_backend_open_kernels(struct pool *pool, sluice_activations activations,
+                                       const struct backend_limits *limits, struct arena *arena,
+                                       const struct cpu_kernels *kernels, struct backend **backend,
+                                       sluice_error *err)
+{
+    *backend = NULL;
+    const uint32_t lanes = pool_lanes(pool);
+    const size_t bytes = cpu_backend_bytes(limits, lanes);
+    if (limits->rows == 0)
+        return err_set(err, SLUICE_E_ARGUMENT,
+                       "the backend was opened for chunks of 0 rows; give at least 1");
+    if (bytes > arena->cap_bytes - arena->used_bytes)
+        return err_set(err, SLUICE_E_BUDGET,
+                       "the backend needs %zu bytes of scratch, the plan has %zu left; plan with "
+                       "cpu_backend_bytes and the same limits",
+                       bytes, arena->cap_bytes - arena->used_bytes);
+    struct taker taker = {.arena = arena};
+    struct cpu *cpu = take(&taker, 1, sizeof *cpu, 1);
+    *cpu = (struct cpu){.base = {&CPU_OPS},
+                        .kernels = *kernels,
+                        .pool = pool,
+                        .activations = activations,
+                        .limits = *limits,
+                        .lanes = lanes};
+    take_scratch(&taker, limits, lanes, cpu);
+    assert(taker.total_bytes == bytes);
+    *backend = &cpu->base;
+    return SLUICE_OK;
+}
+
+sluice_status cpu_backend_open(struct pool *pool, sluice_activations activations,
+                               const struct backend_limits *limits, struct arena *arena,
+                               struct backend **backend, sluice_error *err)
+{
+    struct cpu_kernels kernels;
+    cpu_kernels_best(&kernels);
+    return cpu_backend_open_kernels(pool, activations, limits, arena, &kernels, backend, err);
+}

@@ -1,0 +1,112 @@
+/* The primitives of the CPU backend: what an instruction set may implement in its own way, with the same
+ * bits.
+ *
+ * ref.c defines every primitive. A file per instruction set overwrites the slots that it has something better
+ * for; cpu.c cuts operations into primitives and spreads them over the threads. A primitive is called from
+ * many threads at once, on disjoint outputs, and keeps no state. Weight pointers have 2-byte alignment, float
+ * rows that of float, struct quant's arrays 64 bytes. */
+#ifndef COMPUTE_CPU_KERNELS_H
+#define COMPUTE_CPU_KERNELS_H
+
+#include "compute/backend.h"
+
+#include <stdbool.h>
+
+/* Accumulators of every reduction: element (or group, or position) i goes to accumulator i mod 16. */
+#define LANES 16
+
+/* Rows of x quantized for weights of one group size and one width. */
+struct quant {
+    int8_t *codes; /* [rows][code_stride]; the order inside a group is the kernel's private affair */
+    float *scales; /* [rows][group_stride]: s = absmax / 127 of each group */
+    float *sums;   /* [rows][group_stride]: s * sum of the group's codes */
+    uint32_t cols, group_size;
+    uint32_t code_stride, group_stride; /* cols and groups rounded up to 64 and 16; the padding is not set */
+    uint8_t bits;                       /* of the weights */
+};
+
+/* Positions per block of attention, and the most queries that one call of `attend` takes. */
+#define ATTEND_BLOCK   64
+#define ATTEND_QUERIES 16
+
+/* One query head at one position; out is [head_dim]. */
+struct attend_query {
+    const float *q;
+    float *out;
+    uint32_t position;
+};
+
+/* What the queries of a call share. */
+struct attend {
+    const struct kv_view *kv;
+    uint32_t kv_head, window;
+    float scale;
+};
+
+/* Floats of scratch that `attend` may use: a block of rows, and per query a block of scores and a row. */
+#define ATTEND_SCRATCH_FLOATS(head_dim)                                                                      \
+    ((size_t)ATTEND_BLOCK * (head_dim) + (size_t)ATTEND_QUERIES * ((head_dim) + ATTEND_BLOCK))
+
+/* Computes outputs [begin, end) of matrix m for n_rows rows: y[r * m->rows + o]. */
+typedef void linear_kernel(const struct mat *m, uint32_t begin, uint32_t end, const float *x, uint32_t n_rows,
+                           float *y);
+
+struct cpu_kernels {
+    const char *name; /* of the best instruction set in it */
+
+    /* ---- formats ---- */
+    void (*widen)(enum dtype dtype, const void *values, size_t n, float *out);     /* bf16, f16, f32 */
+    void (*narrow)(sluice_kv_type type, const float *values, size_t n, void *out); /* nearest even */
+    void (*dequantize_row)(const struct mat *m, uint32_t row, float *out);         /* affine */
+    void (*quantize_row)(const struct quant *quant, uint32_t row, const float *x);
+
+    /* ---- linear ---- */
+    void (*affine_i8)(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
+                      uint32_t n_rows, float *y);
+    linear_kernel *affine_f32;
+    linear_kernel *dense; /* bf16, f16, f32 weights */
+
+    /* ---- rows ---- */
+    void (*norm_row)(const float *x, const float *weight, uint32_t cols, float eps, float *out);
+    void (*rope_row)(float *x, uint32_t heads, uint32_t head_dim, uint32_t pairs, uint32_t half,
+                     const float *cosines, const float *sines);
+    void (*attend)(const struct attend *a, const struct attend_query *queries, uint32_t n_queries,
+                   float *scratch);
+    void (*route_row)(const float *logits, uint32_t n, uint32_t k, uint16_t *ids, float *weights);
+    void (*weighted_sum_row)(const float *ys, const float *weights, uint32_t k, uint32_t cols, float *out);
+
+    /* ---- elements ---- */
+    void (*add)(const float *a, const float *b, size_t n, float *out);
+    void (*scale)(float *x, float s, size_t n);
+    void (*scale_cols)(float *x, const float *vec, float s, uint32_t cols); /* one row */
+    void (*gated)(enum activation act, const float *gate, const float *up, size_t n, float *out);
+    void (*softcap)(float *x, float cap, size_t n);
+    bool (*finite)(const float *x, size_t n);
+};
+
+/* Instruction sets in the order in which they overwrite each other's slots; the first is the reference, which
+ * fills them all and is usable everywhere. */
+struct cpu_isa {
+    const char *name;
+    bool (*usable)(void); /* by this processor */
+    void (*fill)(struct cpu_kernels *kernels);
+};
+
+extern const struct cpu_isa CPU_ISAS[];
+extern const uint32_t CPU_ISA_COUNT;
+
+void cpu_fill_ref(struct cpu_kernels *kernels);
+#ifdef __x86_64__
+void cpu_fill_ref_fma(struct cpu_kernels *kernels); /* ref.c compiled for AVX2 and FMA */
+#endif
+
+/* The best of each slot on this processor. */
+void cpu_kernels_best(struct cpu_kernels *kernels);
+
+/* cpu_backend_open with these kernels, which are copied. */
+sluice_status cpu_backend_open_kernels(struct pool *pool, sluice_activations activations,
+                                       const struct backend_limits *limits, struct arena *arena,
+                                       const struct cpu_kernels *kernels, struct backend **backend,
+                                       sluice_error *err);
+
+#endif
