@@ -1,0 +1,171 @@
+#include "engine.h"
+
+#include "cli.h"
+#include "out.h"
+#include "progress.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kv_names[] = {
+    [SLUICE_KV_F16] = "f16", [SLUICE_KV_BF16] = "bf16", [SLUICE_KV_F32] = "f32", NULL};
+static const char *const activation_names[] = {
+    [SLUICE_ACTIVATIONS_INT8] = "int8", [SLUICE_ACTIVATIONS_F32] = "f32", NULL};
+static const char *const eviction_names[] = {[SLUICE_EVICT_LFU] = "lfu", [SLUICE_EVICT_LRU] = "lru", NULL};
+static const char *const verification_names[] = {
+    [SLUICE_VERIFY_FULL] = "full", [SLUICE_VERIFY_RECEIPT] = "receipt", NULL};
+
+#define OPTION(member, type) AT(sluice_engine_options, member, type)
+
+const struct flag engine_flags[ENGINE_ROWS] = {
+    {.name = "memory",
+     .letter = 'm',
+     .kind = FLAG_SIZE,
+     .value = "SIZE",
+     OPTION(memory_bytes, uint64_t),
+     .min = 1,
+     .max = 9007199254740992.0,
+     .otherwise = "what is available now, less a reserve",
+     .help = "most memory that the process may hold, weights and caches included"},
+    {.name = "context",
+     .letter = 'c',
+     .kind = FLAG_U32,
+     .value = "N",
+     OPTION(context_tokens, uint32_t),
+     .min = 1,
+     .max = 16777216,
+     .otherwise = "4096, or the model's maximum when that is smaller",
+     .help = "tokens that prompt and answers may take together"},
+    {.name = "prefill-chunk",
+     .kind = FLAG_U32,
+     .value = "N",
+     OPTION(prefill_chunk_tokens, uint32_t),
+     .min = 1,
+     .max = 65536,
+     .otherwise = "128",
+     .help = "tokens of the prompt that are computed together; changes speed and memory, never the output"},
+    {.name = "expert-slots",
+     .kind = FLAG_SLOTS,
+     .value = "N|all",
+     OPTION(expert_slots, uint32_t),
+     .min = 1,
+     .max = 65536,
+     .otherwise = "what the memory allows",
+     .help = "experts of each layer that are kept in memory",
+     .excludes = "expert-cache"},
+    {.name = "expert-cache",
+     .kind = FLAG_SIZE,
+     .value = "SIZE",
+     OPTION(expert_cache_bytes, uint64_t),
+     .min = 1,
+     .max = 9007199254740992.0,
+     .otherwise = "what the memory allows",
+     .help = "memory for experts, another way to choose --expert-slots"},
+    {.name = "kv",
+     .kind = FLAG_CHOICE,
+     .value = "TYPE",
+     OPTION(kv, sluice_kv_type),
+     .choices = kv_names,
+     .preset = "f16",
+     .help = "how keys and values of the context are stored"},
+    {.name = "activations",
+     .kind = FLAG_CHOICE,
+     .value = "TYPE",
+     OPTION(activations, sluice_activations),
+     .choices = activation_names,
+     .preset = "int8",
+     .help =
+         "arithmetic of the quantized products; f32 is slower and is the mode compared with other programs"},
+    {.name = "threads",
+     .letter = 't',
+     .kind = FLAG_U32,
+     .value = "N",
+     OPTION(threads, uint32_t),
+     .min = 1,
+     .max = 1024,
+     .otherwise = "one for each available core",
+     .help = "threads that compute; never changes the output"},
+    {.name = "read-threads",
+     .kind = FLAG_U32,
+     .value = "N",
+     OPTION(read_threads, uint32_t),
+     .min = 1,
+     .max = 256,
+     .otherwise = "8",
+     .help = "expert reads in flight at once"},
+    {.name = "eviction",
+     .kind = FLAG_CHOICE,
+     .value = "POLICY",
+     OPTION(eviction, sluice_eviction),
+     .choices = eviction_names,
+     .preset = "lfu",
+     .help = "which expert leaves a full cache: the least frequently or the least recently used one"},
+    {.name = "verify",
+     .kind = FLAG_CHOICE,
+     .value = "HOW",
+     OPTION(verification, sluice_verification),
+     .choices = verification_names,
+     .preset = "full",
+     .help = "hash every file before its bytes are used, or trust the receipt of an earlier verification"},
+};
+
+const struct flag help_flag = {
+    .name = "help", .letter = 'h', .kind = FLAG_HELP, .help = "show this help and end"};
+
+void plan_print(const sluice_plan *plan, plan_line_fn line)
+{
+    char text[160], size[HUMAN_BYTES], total[HUMAN_BYTES], limit[HUMAN_BYTES], least[HUMAN_BYTES];
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        snprintf(text, sizeof text, "  %-22s %12s", plan->items[i].name,
+                 human_bytes(plan->items[i].bytes, size));
+        line(text);
+    }
+    snprintf(text, sizeof text, "  %-22s %12s of %s (%s); the least that works is %s", "total",
+             human_bytes(plan->total_bytes, total), human_bytes(plan->limit_bytes, limit), plan->limit_source,
+             human_bytes(plan->minimum_bytes, least));
+    line(text);
+    snprintf(text, sizeof text,
+             "  context %" PRIu32 " tokens, prefill chunk %" PRIu32 " tokens, %" PRIu32 " of %" PRIu32
+             " experts per layer in memory",
+             plan->context_tokens, plan->prefill_chunk_tokens, plan->expert_slots, plan->experts_per_layer);
+    line(text);
+}
+
+static void notice_line(const char *line)
+{
+    notice("%s", line);
+}
+
+static void show_plan(const sluice_plan *plan)
+{
+    char total[HUMAN_BYTES], limit[HUMAN_BYTES];
+    notice("Memory plan: %s of %s (%s), context %" PRIu32 " tokens, %" PRIu32 " of %" PRIu32
+           " experts per layer in memory",
+           human_bytes(plan->total_bytes, total), human_bytes(plan->limit_bytes, limit), plan->limit_source,
+           plan->context_tokens, plan->expert_slots, plan->experts_per_layer);
+}
+
+int engine_open(const char *install, sluice_engine_options *options, bool quiet, sluice_engine **engine)
+{
+    struct progress progress;
+    sluice_plan plan = {0};
+    sluice_error error;
+    sluice_status status = sluice_plan_install(install, options, &plan, &error);
+    if (status == SLUICE_OK) {
+        if (!quiet)
+            show_plan(&plan);
+        options->watch = progress_watch(&progress, quiet);
+        status = sluice_engine_open(install, options, engine, &error);
+        progress_end(&progress);
+        options->watch = (sluice_watch){0};
+    }
+    if (status == SLUICE_OK)
+        return EXIT_DONE;
+    int code = fail_error(&error);
+    if (status == SLUICE_E_BUDGET && plan.n_items > 0) {
+        notice("The plan was:");
+        plan_print(&plan, notice_line);
+    }
+    return code;
+}
