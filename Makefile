@@ -68,14 +68,12 @@ help: ## list the targets and the variables
 
 # Compared on every run, rewritten only when different: what depends on it is rebuilt when flags change.
 $(BUILD)/flags: FORCE
-	@mkdir -p $(@D)
-	@$(file >$@.new,$(CC) $(OPT) | $(KERNEL_OPT) | $(ALL_CFLAGS) | $(ALL_LDFLAGS) $(LIBS) $(CLI_LIBS) $(TEST_LIBS))
+	@$(shell mkdir -p $(@D))$(file >$@.new,$(CC) $(OPT) | $(KERNEL_OPT) | $(ALL_CFLAGS) | $(ALL_LDFLAGS) $(LIBS) $(CLI_LIBS) $(TEST_LIBS))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # The same for the list of sources: an archive must lose the object of a file that was deleted.
 $(BUILD)/sources: FORCE
-	@mkdir -p $(@D)
-	@$(file >$@.new,$(LIB_SRC) $(CLI_SRC))
+	@$(shell mkdir -p $(@D))$(file >$@.new,$(LIB_SRC) $(CLI_SRC))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 need-build need-test: need-%:
