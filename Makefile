@@ -142,22 +142,22 @@ replay: $(REPLAY_BIN) ## run every fuzz target over its kept corpus
 
 # The sub-make that a variant is: $(call variant,NAME,EXTRA FLAGS).
 variant = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) EXTRA="$(2)" OPT="-O1 -g" KERNEL_OPT="-O1 -g"
-# Programs whose tests involve threads: all that reach a pool, a reader or an engine.
-THREADED = $(shell grep -lE 'pthread|base/(thread|mem)\.h|io/|experts/|run/|sluice_engine|sluice_session' \
+# Programs whose tests involve threads: all that reach a pool, a reader, kernels or an engine.
+THREADED = $(shell grep -lE 'pthread|base/thread\.h|io/readpool|compute/|experts/|run/|sluice_(engine|session)' \
 	$(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
 
 asan: ## run unit tests, corpora and command-line cases under address and undefined-behaviour sanitizers
 	@tests/deps.sh build test
-	@$(call variant,asan,-fsanitize=address$(,)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
+	+@$(call variant,asan,-fsanitize=address$(,)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
 		check-built STEPS="unit replay cli"
 
 tsan: ## run the threaded unit tests under the thread sanitizer
 	@tests/deps.sh build test
-	@$(call variant,tsan,-fsanitize=thread) unit UNITS="$(THREADED)" \
+	+@$(call variant,tsan,-fsanitize=thread) unit UNITS="$(THREADED)" \
 		RUNNER="$$(tests/units.sh --fixed-addresses)"
 
 # Kernels and whole-model runs take minutes under valgrind and hold few allocations: the sanitizers have them.
-VALGRIND_SKIP ?= $(shell grep -lE 'compute/|experts/|run/|sluice_engine' $(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
+VALGRIND_SKIP ?= $(shell grep -lE 'compute/|experts/|run/|sluice_(engine|session)' $(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
 valgrind: ## run the unit tests of the parts that parse and allocate under valgrind
 	@tests/deps.sh build test valgrind
 	@$(MAKE) --no-print-directory unit SLUICE_TEST_SHORT=1 \
