@@ -206,8 +206,10 @@ format: ## rewrite every file as clang-format wants it
 
 # ---- installing ----
 
+# Where `sluice demo` looks, from its own place in bin/.
+DEMO := share/sluice/demo/dictionary-moe
 INSTALLED = bin/sluice lib/libsluice.a lib/pkgconfig/sluice.pc include/sluice.h share/man/man1/sluice.1 \
-	share/bash-completion/completions/sluice share/zsh/site-functions/_sluice share/sluice/demo
+	share/bash-completion/completions/sluice share/zsh/site-functions/_sluice $(DEMO)
 
 install: all ## install under $(DESTDIR)$(PREFIX)
 	install -Dm755 $(BUILD)/sluice $(DESTDIR)$(PREFIX)/bin/sluice
@@ -222,12 +224,12 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 	install -Dm644 $(BUILD)/sluice.1 $(DESTDIR)$(PREFIX)/share/man/man1/sluice.1
 	install -Dm644 $(BUILD)/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 	install -Dm644 $(BUILD)/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
-	install -d $(DESTDIR)$(PREFIX)/share/sluice/demo
-	install -m644 demo/dictionary-moe/* $(DESTDIR)$(PREFIX)/share/sluice/demo
+	install -d $(DESTDIR)$(PREFIX)/$(DEMO)
+	install -m644 demo/dictionary-moe/* $(DESTDIR)$(PREFIX)/$(DEMO)
 
 uninstall: ## remove what install put there
 	cd $(DESTDIR)$(PREFIX) && rm -rf $(INSTALLED)
-	-rmdir $(DESTDIR)$(PREFIX)/share/sluice 2>/dev/null
+	cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty share/sluice/demo share/sluice 2>/dev/null || true
 
 clean: ## delete build/
 	rm -rf $(BUILD)
