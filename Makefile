@@ -143,22 +143,22 @@ replay: $(REPLAY_BIN) ## run every fuzz target over its kept corpus
 
 # The sub-make that a variant is: $(call variant,NAME,EXTRA FLAGS).
 variant = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) EXTRA="$(2)" OPT="-O1 -g" KERNEL_OPT="-O1 -g"
-# Programs whose tests involve threads: all that reach a pool, a reader or an engine.
-THREADED = $(shell grep -lE 'pthread|base/(thread|mem)\.h|io/|experts/|run/|sluice_engine|sluice_session' \
+# Programs whose tests involve threads: all that reach a pool, a reader, kernels or an engine.
+THREADED = $(shell grep -lE 'pthread|base/thread\.h|io/readpool|compute/|experts/|run/|sluice_(engine|session)' \
 	$(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
 
 asan: ## run unit tests, corpora and command-line cases under address and undefined-behaviour sanitizers
 	@tests/deps.sh build test
-	@$(call variant,asan,-fsanitize=address$(,)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
+	+@$(call variant,asan,-fsanitize=address$(,)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
 		check-built STEPS="unit replay cli"
 
 tsan: ## run the threaded unit tests under the thread sanitizer
 	@tests/deps.sh build test
-	@$(call variant,tsan,-fsanitize=thread) unit UNITS="$(THREADED)" \
+	+@$(call variant,tsan,-fsanitize=thread) unit UNITS="$(THREADED)" \
 		RUNNER="$$(tests/units.sh --fixed-addresses)"
 
 # Kernels and whole-model runs take minutes under valgrind and hold few allocations: the sanitizers have them.
-VALGRIND_SKIP ?= $(shell grep -lE 'compute/|experts/|run/|sluice_engine' $(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
+VALGRIND_SKIP ?= $(shell grep -lE 'compute/|experts/|run/|sluice_(engine|session)' $(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
 valgrind: ## run the unit tests of the parts that parse and allocate under valgrind
 	@tests/deps.sh build test valgrind
 	@$(MAKE) --no-print-directory unit SLUICE_TEST_SHORT=1 \
@@ -207,8 +207,10 @@ format: ## rewrite every file as clang-format wants it
 
 # ---- installing ----
 
+# Where `sluice demo` looks, from its own place in bin/.
+DEMO := share/sluice/demo/dictionary-moe
 INSTALLED = bin/sluice lib/libsluice.a lib/pkgconfig/sluice.pc include/sluice.h share/man/man1/sluice.1 \
-	share/bash-completion/completions/sluice share/zsh/site-functions/_sluice share/sluice/demo
+	share/bash-completion/completions/sluice share/zsh/site-functions/_sluice $(DEMO)
 
 install: all ## install under $(DESTDIR)$(PREFIX)
 	install -Dm755 $(BUILD)/sluice $(DESTDIR)$(PREFIX)/bin/sluice
@@ -223,12 +225,12 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 	install -Dm644 $(BUILD)/sluice.1 $(DESTDIR)$(PREFIX)/share/man/man1/sluice.1
 	install -Dm644 $(BUILD)/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 	install -Dm644 $(BUILD)/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
-	install -d $(DESTDIR)$(PREFIX)/share/sluice/demo
-	install -m644 demo/dictionary-moe/* $(DESTDIR)$(PREFIX)/share/sluice/demo
+	install -d $(DESTDIR)$(PREFIX)/$(DEMO)
+	install -m644 demo/dictionary-moe/* $(DESTDIR)$(PREFIX)/$(DEMO)
 
 uninstall: ## remove what install put there
 	cd $(DESTDIR)$(PREFIX) && rm -rf $(INSTALLED)
-	-rmdir $(DESTDIR)$(PREFIX)/share/sluice 2>/dev/null
+	cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty share/sluice/demo share/sluice 2>/dev/null || true
 
 clean: ## delete build/
 	rm -rf $(BUILD)

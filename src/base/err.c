@@ -7,6 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The header's help for the analyzer must not reach the definitions. */
+#undef err_set
+#undef err_errno
+#undef err_prefix
+#undef err_memory
+
 static const char *const STATUS_TEXT[] = {
     [SLUICE_OK] = "done",
     [SLUICE_E_ARGUMENT] = "bad argument",

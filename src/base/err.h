@@ -39,4 +39,12 @@ sluice_status err_prefix(sluice_error *err, sluice_status status, const char *fo
 /* The one sentence for a failed allocation of `bytes` for `what`. */
 sluice_status err_memory(sluice_error *err, size_t bytes, const char *what);
 
+/* The analyzer sees one file at a time, and would take it that these may return SLUICE_OK. */
+#ifdef __clang_analyzer__
+#define err_set(err, status, ...)    (err_set((err), (status), __VA_ARGS__), (status))
+#define err_prefix(err, status, ...) (err_prefix((err), (status), __VA_ARGS__), (status))
+#define err_errno(err, errnum, ...)  (err_errno((err), (errnum), __VA_ARGS__), SLUICE_E_IO)
+#define err_memory(err, bytes, what) (err_memory((err), (bytes), (what)), SLUICE_E_MEMORY)
+#endif
+
 #endif

@@ -18,7 +18,10 @@ void *mem_alloc(size_t bytes)
 
 void *mem_calloc(size_t count, size_t size)
 {
-    return fault_hit(FAULT_ALLOC) ? NULL : calloc(count ? count : 1, size ? size : 1);
+    size_t bytes; /* sanitizers end the program where calloc itself finds the overflow */
+    return fault_hit(FAULT_ALLOC) || !size_mul(count, size, &bytes)
+               ? NULL
+               : calloc(count ? count : 1, size ? size : 1);
 }
 
 void *mem_realloc(void *memory, size_t bytes)

@@ -14,13 +14,10 @@
 
 char *file_join(const char *dir, const char *name)
 {
-    size_t a = strlen(dir), b = strlen(name);
-    char *path = mem_alloc(a + b + 2);
-    if (path) {
-        memcpy(path, dir, a);
-        path[a] = '/';
-        memcpy(path + a + 1, name, b + 1);
-    }
+    size_t room = strlen(dir) + strlen(name) + sizeof "/";
+    char *path = mem_alloc(room);
+    if (path)
+        (void)snprintf(path, room, "%s/%s", dir, name);
     return path;
 }
 
@@ -212,12 +209,11 @@ static sluice_status fill(int fd, const void *bytes, size_t n, const char *name,
 
 sluice_status file_publish(const char *path, const void *bytes, size_t n, sluice_error *err)
 {
-    size_t length = strlen(path);
-    char *beside = mem_alloc(length + sizeof ".tmp");
+    size_t room = strlen(path) + sizeof ".tmp";
+    char *beside = mem_alloc(room);
     if (!beside)
-        return err_memory(err, length, "a path");
-    memcpy(beside, path, length);
-    memcpy(beside + length, ".tmp", sizeof ".tmp");
+        return err_memory(err, room, "a path");
+    (void)snprintf(beside, room, "%s.tmp", path);
     int fd;
     sluice_status status = open_beside(beside, &fd, err);
     if (status == SLUICE_OK) {
