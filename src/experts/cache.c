@@ -191,6 +191,8 @@ static void begin_read(struct expert_cache *cache, uint32_t layer, uint32_t expe
 {
     slot->expert = (int32_t)expert;
     slot->state = SLOT_READING;
+    /* The slot's earlier read is done; before this one is submitted settle() must not take it for this one. */
+    atomic_store(&slot->read.state, READ_IDLE);
     slot->read.fd = fd;
     slot->read.buffer = slot->record;
     slot->read.bytes = (size_t)cache->store->stride_bytes;
