@@ -23,9 +23,12 @@ struct ids {
     size_t n, cap;
 };
 
-/* Append the ids of text. `trusted` has one byte per byte of text, or is NULL with `special` deciding for the
- * whole text: a control token is recognised only where all of its bytes are trusted. Everything between
- * recognised added tokens is normalized and split as one text, so trust never changes the ids of plain text.
+/* A control token is an added token that is special or looks like markup: <…>, […], or a name behind < or ｜.
+ *
+ * Append the ids of text (not the BOS). `trusted` has one byte per byte of text, or is NULL with `special`
+ * deciding for the whole text: a control token is recognised only where all of its bytes are trusted.
+ * Everything between recognised added tokens is normalized and split as one text, so trust never changes the
+ * ids of plain text.
  */
 sluice_status tok_encode(const struct tokenizer *tokenizer, const char *text, size_t text_bytes,
                          const unsigned char *trusted, bool special, struct ids *ids, sluice_error *err);
@@ -37,13 +40,17 @@ const char *tok_text(const struct tokenizer *tokenizer, int32_t id); /* spelling
 bool tok_is_control(const struct tokenizer *tokenizer, int32_t id);
 int32_t tok_find(const struct tokenizer *tokenizer, const char *spelling); /* -1: none */
 
-/* Streaming decode: bytes of one token appended to out; `first` applies what the decoder does only at the
- * start of a text. */
+/* Streaming decode. The whole stream equals Hugging Face's decode(skip_special_tokens = not show_control)
+ * wherever the tokens' bytes are valid UTF-8; a maximal invalid sequence becomes one U+FFFD, where Hugging
+ * Face's byte fallback writes one for every byte of the run, valid neighbours included. Hidden are the tokens
+ * that the file calls special: <think> and the like are control tokens and still text to show. An id without
+ * a token prints nothing. */
 struct tok_stream {
     const struct tokenizer *tokenizer;
     bool show_control;
     bool started;
-    struct str held; /* bytes that are not complete UTF-8 so far */
+    uint32_t strip_left; /* characters that the decoder may still take off the start */
+    struct str held;     /* bytes that are not complete UTF-8 so far */
     struct str out;
 };
 void tok_stream_open(struct tok_stream *stream, const struct tokenizer *tokenizer, bool show_control);
