@@ -86,8 +86,8 @@ static void set_system(struct chat *chat, const char *text)
 
 static void tell_full(const struct chat *chat, size_t needed)
 {
-    notice("The conversation needs %zu tokens with this question, and the context holds %" PRIu32
-           "; /clear starts over, and a larger --context holds more",
+    notice("The conversation takes %zu tokens and the context holds %" PRIu32
+           "; /clear starts over, a larger --context holds more",
            needed, sluice_engine_plan(chat->engine)->context_tokens);
 }
 
@@ -118,10 +118,14 @@ static int synchronize(struct chat *chat, const struct prompt *prompt)
 
 static void tell_end(const struct chat *chat, const struct answer *answer)
 {
+    size_t n_tokens;
     if (answer->generated.finish == SLUICE_FINISH_CANCELLED)
         notice("Stopped");
     else
         answer_explain_length(answer, chat->generate, chat->engine);
+    sluice_session_tokens(chat->session, &n_tokens);
+    if (n_tokens >= sluice_engine_plan(chat->engine)->context_tokens)
+        tell_full(chat, n_tokens);
     if (!chat->quiet)
         answer_footer(answer, &chat->generate->sampling);
 }

@@ -3,7 +3,7 @@
 #include "cli.h"
 #include "engine.h"
 #include "input.h"
-#include "interrupt.h"
+#include "progress.h"
 #include "prompt.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 struct check_options {
     const char *install, *prompts;
     struct string_list messages_files;
-    bool json;
+    bool json, quiet;
     sluice_engine_options engine;
 };
 
@@ -49,6 +49,7 @@ static const struct flag rows[] = {
      .otherwise = "eight general questions, when there is no --messages-file either",
      .help = "questions to check, one a line"},
     {.name = "json", .kind = FLAG_BOOL, FIELD(json, bool), .help = "report as one JSON object"},
+    {.name = "quiet", .letter = 'q', .kind = FLAG_BOOL, FIELD(quiet, bool), .help = "no progress"},
 };
 
 struct prompts {
@@ -140,8 +141,12 @@ static void report_text(const sluice_check_report *r, size_t n_prompts, const ch
 static int check(struct check_options *o, const sluice_tokenizer *tokenizer, const struct prompts *prompts)
 {
     sluice_check_report report = {0};
+    struct progress progress;
     sluice_error error;
-    if (sluice_check(o->install, &o->engine, prompts->items, prompts->n, &report, &error) != SLUICE_OK)
+    o->engine.watch = progress_watch(&progress, o->quiet);
+    sluice_status status = sluice_check(o->install, &o->engine, prompts->items, prompts->n, &report, &error);
+    progress_end(&progress);
+    if (status != SLUICE_OK)
         return fail_error(&error);
     /* Written so that a NaN fails. */
     bool pass = report.mean_kl <= MEAN_KL_MAX && report.top1_agreement >= TOP1_AGREEMENT_MIN;
@@ -162,7 +167,6 @@ static int run(void *options, const struct parse *parse)
     (void)parse;
     if (sluice_tokenizer_open(o->install, &tokenizer, &error) != SLUICE_OK)
         return fail_error(&error);
-    o->engine.watch.cancel = interrupt_flag();
     int code = gather(o, tokenizer, &prompts);
     if (code == EXIT_DONE)
         code = check(o, tokenizer, &prompts);

@@ -22,8 +22,8 @@ struct demo_options {
 
 #define DEFAULT_SOURCE "demo/dictionary-moe"
 #define DEFAULT_OUTPUT "build/demo.gturbo"
-/* Beside the program's bin directory, where `make install` puts the checkpoint. */
-#define SHARED_SOURCE "/share/sluice/" DEFAULT_SOURCE
+/* Beside the bin directory, where `make install` puts the checkpoint. */
+#define SHARED_SOURCE "/share/sluice/demo"
 
 static const char *const default_questions[] = {
     "What does lighthouse mean?",

@@ -116,16 +116,36 @@ static bool all_objects(const json_t *object)
     return json_object_size(object) > 0;
 }
 
+/* A table in object form, such as the files: one line for each member. */
+static void print_named_rows(const json_t *object, int indent)
+{
+    const char *name;
+    json_t *row;
+    json_object_foreach((json_t *)object, name, row)
+    {
+        struct text line = {0};
+        add_members(&line, row);
+        text_add(&line, "\n", 1);
+        out_print("%*s%-32s ", indent, "", name);
+        out_text(line.bytes, line.n);
+        text_free(&line);
+    }
+}
+
 static void print_object(const char *key, const json_t *object, int indent, bool all)
 {
     const char *name;
     json_t *value;
-    if (!all && all_objects(object) && (is_long_key(key) || json_object_size(object) > SHORT_LIST)) {
+    bool table = all_objects(object);
+    if (!all && table && (is_long_key(key) || json_object_size(object) > SHORT_LIST)) {
         out_print("%*s%s: %zu (--tensors lists them)\n", indent, "", key, json_object_size(object));
         return;
     }
     out_print("%*s%s\n", indent, "", key);
-    json_object_foreach((json_t *)object, name, value) print_value(name, value, indent + 2, all);
+    if (table)
+        print_named_rows(object, indent + 2);
+    else
+        json_object_foreach((json_t *)object, name, value) print_value(name, value, indent + 2, all);
 }
 
 static void print_value(const char *key, const json_t *value, int indent, bool all)

@@ -118,6 +118,16 @@ void help_program(void)
               "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n");
 }
 
+/* Whether more than one command takes this very row. */
+static bool is_shared(const struct flag *row)
+{
+    size_t takers = 0;
+    for (size_t c = 0; c < n_commands; c++)
+        for (size_t i = 0; flags_at(commands[c], i, NULL) != NULL; i++)
+            takers += flags_at(commands[c], i, NULL) == row;
+    return takers > 1;
+}
+
 void help_tables(void)
 {
     for (size_t c = 0; c < n_commands; c++)
@@ -126,10 +136,11 @@ void help_tables(void)
             const struct flag *row = flags_at(commands[c], i, NULL);
             if (row == NULL)
                 break;
+            const char *shared = is_shared(row) ? "shared" : "own";
             flag_describe(row, takes, sizeof takes);
-            out_print("%s\t%s\t%c\t%s\t%s\t%s\t%s\t%s\n", commands[c]->name, row->name,
+            out_print("%s\t%s\t%c\t%s\t%s\t%s\t%s\t%s\t%s\n", commands[c]->name, row->name,
                       row->letter ? row->letter : '-', flag_kind_name(row),
                       flag_repeats(row) ? "repeats" : "once", flag_takes_value(row) ? takes : "-",
-                      row->excludes ? row->excludes : "-", row->needs ? row->needs : "-");
+                      row->excludes ? row->excludes : "-", row->needs ? row->needs : "-", shared);
         }
 }

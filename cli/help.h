@@ -11,7 +11,8 @@ void help_command(const struct command *command);
 void help_manual(void);
 void help_completion_bash(void);
 void help_completion_zsh(void);
-/* One line for each flag: command, flag, letter or -, kind, range and so on, tab separated. */
+/* One line for each flag: command, flag, letter, kind, once or repeats, values, excludes, needs, shared
+ * or own; tab separated, - for none. */
 void help_tables(void);
 
 /* "default: ..." of a row, or an empty text. */

@@ -22,7 +22,10 @@ static void on_interrupt(int signal_number)
 
 void interrupt_catch(void)
 {
-    struct sigaction action = {.sa_handler = on_interrupt};
+    struct sigaction action = {.sa_handler = on_interrupt}, before;
+    /* A shell starts background jobs of a script with the signal ignored, and means it. */
+    if (sigaction(SIGINT, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+        return;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }

@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* Install the handler. Reads from a terminal or pipe end with EINTR instead of being restarted. */
+/* Install the handler, unless the signal is ignored already. Reads from a terminal or pipe end with EINTR
+ * instead of being restarted. */
 void interrupt_catch(void);
 /* The flag for sluice_watch.cancel. */
 const volatile int *interrupt_flag(void);

@@ -1,4 +1,5 @@
-/* What the compute tests share: reproducible random numbers, stored matrices at 2-byte alignment, backends. */
+/* What the compute tests share: reproducible random numbers, stored matrices at 2-byte alignment, backends.
+ */
 #ifndef TESTS_COMPUTE_FIXTURE_H
 #define TESTS_COMPUTE_FIXTURE_H
 
@@ -162,8 +163,8 @@ struct opened {
 };
 
 static inline struct opened open_backend(uint32_t threads, sluice_activations activations,
-                                                const struct backend_limits *limits,
-                                                const struct cpu_kernels *kernels)
+                                         const struct backend_limits *limits,
+                                         const struct cpu_kernels *kernels)
 {
     struct opened b;
     sluice_error err;
@@ -172,8 +173,8 @@ static inline struct opened open_backend(uint32_t threads, sluice_activations ac
     assert_int_equal(pool_open(&b.pool, threads, &err), SLUICE_OK);
     const size_t bytes = cpu_backend_bytes(limits, pool_lanes(b.pool));
     assert_int_equal(arena_open(&b.arena, NULL, bytes, "scratch", &err), SLUICE_OK);
-    assert_int_equal(cpu_backend_open_kernels(b.pool, activations, limits, &b.arena, kernels ? kernels : &best,
-                                              &b.backend, &err),
+    assert_int_equal(cpu_backend_open_kernels(b.pool, activations, limits, &b.arena,
+                                              kernels ? kernels : &best, &b.backend, &err),
                      SLUICE_OK);
     return b;
 }

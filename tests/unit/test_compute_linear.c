@@ -138,8 +138,8 @@ static void test_quantize_edges(void **state)
         {0, 0, 0, 0, 0},
         {-0.0f, 0, 0, 0, 0},
         {FLT_MAX, -FLT_MAX, FLT_MAX / 127, 127, -127},
-        {0x1p-149f, 0, 0, 0, 0},                  /* 1/127 of the least subnormal rounds to 0 */
-        {0x1p-149f * 63, 0, 0, 0, 0},             /* still */
+        {0x1p-149f, 0, 0, 0, 0},      /* 1/127 of the least subnormal rounds to 0 */
+        {0x1p-149f * 63, 0, 0, 0, 0}, /* still */
         {0x1p-149f * 64, 0x1p-149f, 0x1p-149f, 64, 1},
         {0x1p-149f * 190, -0x1p-149f * 190, 0x1p-149f, 127, -127}, /* 190 / 1, clamped */
         {127, 2.5f, 1, 127, 2},
@@ -196,8 +196,8 @@ static void test_dense(void **state)
                         want += term;
                         terms += fabs(term);
                     }
-                    assert_close((double)y[r * outputs + o], want, terms * n / 16 * FLT_EPSILON + terms * STEPS,
-                                 "dense");
+                    assert_close((double)y[r * outputs + o], want,
+                                 terms * n / 16 * FLT_EPSILON + terms * STEPS, "dense");
                 }
             free_stored(&m);
             test_free(x);
