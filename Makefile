@@ -51,7 +51,7 @@ LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
 CLI_OBJ   := $(CLI_SRC:%.c=$(BUILD)/obj/%.o)
 # Unit tests link a library of their own, with the fault hook (base/fault.h) compiled in.
 FAULT_OBJ := $(LIB_SRC:%.c=$(BUILD)/fault/%.o)
-UNIT_BIN  := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/unit/%)
+UNITS     ?= $(UNIT_SRC:tests/unit/%.c=%)
 FUZZ_BIN  := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(BUILD)/replay/%)
 BENCH_BIN := $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%)
@@ -132,11 +132,11 @@ check: ## build and run every check: includes, unit, golden, fault injection, co
 	@tests/deps.sh build test
 	@$(MAKE) --no-print-directory check-built
 
-check-built: all $(UNIT_BIN) $(REPLAY_BIN)
+check-built: all $(UNITS:%=$(BUILD)/unit/%) $(REPLAY_BIN)
 	@BUILD=$(BUILD) MAKE="$(MAKE)" tests/check.sh $(STEPS)
 
-unit: $(UNIT_BIN) ## build and run the unit tests alone
-	@BUILD=$(BUILD) RUNNER="$(RUNNER)" tests/units.sh $(or $(UNITS),$(UNIT_SRC:tests/unit/%.c=%))
+unit: $(UNITS:%=$(BUILD)/unit/%) ## build and run the unit tests alone
+	@BUILD=$(BUILD) RUNNER="$(RUNNER)" tests/units.sh $(UNITS)
 
 replay: $(REPLAY_BIN) ## run every fuzz target over its kept corpus
 	@BUILD=$(BUILD) RUNNER="$(RUNNER)" tests/fuzz/replay.sh $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
