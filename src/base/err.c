@@ -1,9 +1,17 @@
 #include "base/err.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* The header's help for the analyzer must not reach the definitions. */
+#undef err_set
+#undef err_errno
+#undef err_prefix
+#undef err_memory
 
 static const char *const STATUS_TEXT[] = {
     [SLUICE_OK] = "done",
@@ -27,10 +35,29 @@ const char *sluice_status_text(sluice_status status)
     return i < sizeof STATUS_TEXT / sizeof *STATUS_TEXT ? STATUS_TEXT[i] : "unknown status";
 }
 
+/* Append at `used`. Where the text does not fit, it ends before the character that was cut in two. */
+static void vappend(sluice_error *err, size_t used, const char *format, va_list args)
+{
+    size_t room = sizeof err->detail - used;
+    int n = vsnprintf(err->detail + used, room, format, args);
+    if (n < 0)
+        err->detail[used] = '\0';
+    else if ((size_t)n >= room)
+        err->detail[utf8_complete_prefix(err->detail, sizeof err->detail - 1)] = '\0';
+}
+
+__attribute__((format(printf, 2, 3))) static void append(sluice_error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vappend(err, strlen(err->detail), format, args);
+    va_end(args);
+}
+
 static void vset(sluice_error *err, sluice_status status, const char *format, va_list args)
 {
     err->status = status;
-    (void)vsnprintf(err->detail, sizeof err->detail, format, args);
+    vappend(err, 0, format, args);
 }
 
 sluice_status err_set(sluice_error *err, sluice_status status, const char *format, ...)
@@ -53,15 +80,14 @@ sluice_status err_errno(sluice_error *err, int errnum, const char *format, ...)
         vset(err, status, format, args);
         va_end(args);
         char reason[96];
-        const char *text = reason;
+        const char *text;
         if (errnum == ENOSPC)
             text = "the disk is full; free some space and go on with --resume";
         else if (errnum == EDQUOT)
             text = "your disk quota is used up; free some space and go on with --resume";
         else
             text = strerror_r(errnum, reason, sizeof reason); /* the GNU variant: returns the text */
-        size_t used = strlen(err->detail);
-        (void)snprintf(err->detail + used, sizeof err->detail - used, ": %s", text);
+        append(err, ": %s", text);
     }
     return status;
 }
@@ -76,8 +102,7 @@ sluice_status err_prefix(sluice_error *err, sluice_status status, const char *fo
     va_start(args, format);
     vset(err, status, format, args);
     va_end(args);
-    size_t used = strlen(err->detail);
-    (void)snprintf(err->detail + used, sizeof err->detail - used, ": %s", old);
+    append(err, ": %s", old);
     return status;
 }
 

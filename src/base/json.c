@@ -34,11 +34,12 @@ sluice_status json_parse(const char *text, size_t bytes, const char *where, json
     *root = NULL;
     if (!depth_ok(text, bytes))
         return err_set(err, SLUICE_E_FORMAT, "%s nests deeper than %d levels", where, JSON_DEPTH_MAX);
+    (void)mem_json_refused();
     json_error_t detail;
     *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &detail);
     if (*root)
         return SLUICE_OK;
-    if (json_error_code(&detail) == json_error_out_of_memory)
+    if (mem_json_refused())
         return err_memory(err, bytes, where);
     return err_set(err, SLUICE_E_FORMAT, "%s is not valid JSON: %s (line %d, column %d)", where, detail.text,
                    detail.line, detail.column);

@@ -18,7 +18,10 @@ void *mem_alloc(size_t bytes)
 
 void *mem_calloc(size_t count, size_t size)
 {
-    return fault_hit(FAULT_ALLOC) ? NULL : calloc(count ? count : 1, size ? size : 1);
+    size_t bytes; /* sanitizers end the program where calloc itself finds the overflow */
+    return fault_hit(FAULT_ALLOC) || !size_mul(count, size, &bytes)
+               ? NULL
+               : calloc(count ? count : 1, size ? size : 1);
 }
 
 void *mem_realloc(void *memory, size_t bytes)
@@ -28,7 +31,8 @@ void *mem_realloc(void *memory, size_t bytes)
 
 char *mem_strndup(const char *text, size_t bytes)
 {
-    char *copy = mem_alloc(bytes + 1);
+    size_t room;
+    char *copy = size_add(bytes, 1, &room) ? mem_alloc(room) : NULL;
     if (copy) {
         memcpy(copy, text, bytes);
         copy[bytes] = '\0';
@@ -69,9 +73,27 @@ bool mem_grow(void **items, size_t *cap, size_t need, size_t size)
     return true;
 }
 
+/* jansson reports a refused allocation inside a string or a table as bad syntax, or as nothing at all. */
+static _Thread_local bool json_refused;
+
+static void *json_alloc(size_t bytes)
+{
+    void *memory = mem_alloc(bytes);
+    if (!memory)
+        json_refused = true;
+    return memory;
+}
+
 static void hook_json(void)
 {
-    json_set_alloc_funcs(mem_alloc, mem_free);
+    json_set_alloc_funcs(json_alloc, mem_free);
+}
+
+bool mem_json_refused(void)
+{
+    bool refused = json_refused;
+    json_refused = false;
+    return refused;
 }
 
 void mem_hook_json(void)

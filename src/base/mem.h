@@ -26,6 +26,8 @@ bool mem_grow(void **items, size_t *cap, size_t need, size_t size);
 
 /* Route jansson's allocations through mem_alloc; call once before jansson is used. Thread-safe. */
 void mem_hook_json(void);
+/* Whether jansson was refused memory on this thread since the last call. */
+bool mem_json_refused(void);
 
 /* ---- budget ---- */
 

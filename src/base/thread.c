@@ -1,7 +1,9 @@
 #include "base/thread.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,6 +30,7 @@ struct pool {
     pthread_cond_t wake, done;
     _Atomic uint64_t generation;
     _Atomic uint32_t busy;
+    /* Written before `generation` rises, while every worker waits for that; read after it has risen. */
     bool stop;
     pool_fn fn;
     void *arg;
@@ -86,11 +89,21 @@ static void publish(struct pool *pool)
 
 uint32_t thread_available(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int n = CPU_COUNT(&set);
-    return n < 1 ? 1 : (uint32_t)n;
+    /* The kernel refuses a mask shorter than its own, and a cpu_set_t holds only 1024. */
+    for (size_t cpus = CPU_SETSIZE; cpus <= (size_t)CPU_SETSIZE * 64; cpus *= 2) {
+        cpu_set_t *set = CPU_ALLOC(cpus);
+        if (!set)
+            break;
+        size_t bytes = CPU_ALLOC_SIZE(cpus);
+        int rc = sched_getaffinity(0, bytes, set), errnum = errno;
+        int n = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        CPU_FREE(set);
+        if (n > 0)
+            return (uint32_t)n;
+        if (rc == 0 || errnum != EINVAL)
+            break;
+    }
+    return 1;
 }
 
 sluice_status pool_open(struct pool **out, uint32_t lanes, sluice_error *err)
@@ -120,7 +133,9 @@ sluice_status pool_open(struct pool **out, uint32_t lanes, sluice_error *err)
     int failed = 0;
     for (uint32_t lane = 1; lane < lanes && !failed; lane++) {
         workers[lane - 1] = (struct worker){.pool = pool, .lane = lane};
-        failed = pthread_create(&workers[lane - 1].thread, NULL, worker_main, &workers[lane - 1]);
+        failed = fault_hit(FAULT_ALLOC)
+                     ? ENOMEM
+                     : pthread_create(&workers[lane - 1].thread, NULL, worker_main, &workers[lane - 1]);
         if (!failed)
             pool->lanes = lane + 1;
     }

@@ -14,13 +14,10 @@
 
 char *file_join(const char *dir, const char *name)
 {
-    size_t a = strlen(dir), b = strlen(name);
-    char *path = mem_alloc(a + b + 2);
-    if (path) {
-        memcpy(path, dir, a);
-        path[a] = '/';
-        memcpy(path + a + 1, name, b + 1);
-    }
+    size_t room = strlen(dir) + strlen(name) + sizeof "/";
+    char *path = mem_alloc(room);
+    if (path)
+        (void)snprintf(path, room, "%s/%s", dir, name);
     return path;
 }
 
@@ -33,7 +30,9 @@ bool file_exists(const char *path)
 sluice_status file_open_read(const char *path, int *out, uint64_t *bytes, sluice_error *err)
 {
     *out = -1;
-    int fd = fault_hit(FAULT_READ) ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer. It means nothing to a regular file. */
+    int fd =
+        fault_hit(FAULT_READ) ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return err_errno(err, errno, "cannot open %s", path);
     struct stat st;
@@ -84,7 +83,9 @@ sluice_status file_write_at(int fd, const void *buffer, size_t n, uint64_t offse
                           : pwrite(fd, (const char *)buffer + done, n - done, (off_t)(offset + done));
         if (put < 0 && errno == EINTR)
             continue;
-        if (put < 0)
+        if (put == 0)
+            errno = EIO; /* a file system that makes no progress must not make us spin */
+        if (put <= 0)
             return err_errno(err, errno, "writing %zu bytes at %llu of %s", n, (unsigned long long)offset,
                              name);
         done += (size_t)put;
@@ -119,13 +120,16 @@ sluice_status file_load(const char *path, size_t max_bytes, char **text, size_t 
 
 sluice_status file_sync(int fd, const char *name, sluice_error *err)
 {
-    int rc = fault_hit(FAULT_FSYNC) ? (errno = EIO, -1) : fsync(fd);
+    int rc;
+    do
+        rc = fault_hit(FAULT_FSYNC) ? (errno = EIO, -1) : fsync(fd);
+    while (rc != 0 && errno == EINTR);
     return rc == 0 ? SLUICE_OK : err_errno(err, errno, "syncing %s to disk", name);
 }
 
 sluice_status file_sync_dir(const char *dir, sluice_error *err)
 {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = fault_hit(FAULT_READ) ? (errno = EIO, -1) : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, errno, "cannot open the directory %s", dir);
     sluice_status status = file_sync(fd, dir, err);
@@ -146,35 +150,81 @@ static sluice_status sync_parent(const char *path, sluice_error *err)
     return status;
 }
 
-sluice_status file_rename(const char *from, const char *to, sluice_error *err)
+static sluice_status rename_only(const char *from, const char *to, sluice_error *err)
 {
     int rc = fault_hit(FAULT_RENAME) ? (errno = EIO, -1) : rename(from, to);
-    if (rc != 0)
-        return err_errno(err, errno, "cannot rename %s to %s", from, to);
+    return rc == 0 ? SLUICE_OK : err_errno(err, errno, "cannot rename %s to %s", from, to);
+}
+
+sluice_status file_rename(const char *from, const char *to, sluice_error *err)
+{
+    TRY(rename_only(from, to, err));
     return sync_parent(to, err);
+}
+
+static int take_lock(int fd, int operation)
+{
+    int rc;
+    do
+        rc = flock(fd, operation);
+    while (rc != 0 && errno == EINTR);
+    return rc;
+}
+
+/* Open PATH.tmp and hold its lock: two processes may publish one path at once (each renews the receipt of an
+ * install that both opened), and neither may rename what the other is still writing. */
+static sluice_status open_beside(const char *beside, int *out, sluice_error *err)
+{
+    for (;;) {
+        int fd = fault_hit(FAULT_WRITE)
+                     ? (errno = ENOSPC, -1)
+                     : open(beside, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+        if (fd < 0)
+            return err_errno(err, errno, "cannot create %s", beside);
+        struct stat mine, there;
+        if (take_lock(fd, LOCK_EX) != 0 || fstat(fd, &mine) != 0) {
+            int errnum = errno;
+            (void)close(fd);
+            return err_errno(err, errnum, "cannot lock %s", beside);
+        }
+        if (!S_ISREG(mine.st_mode)) {
+            (void)close(fd);
+            return err_set(err, SLUICE_E_FORMAT, "%s is not a regular file; delete it", beside);
+        }
+        if (lstat(beside, &there) == 0 && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino) {
+            *out = fd;
+            return SLUICE_OK;
+        }
+        (void)close(fd); /* another publisher renamed or deleted it while we waited: make a new one */
+    }
+}
+
+static sluice_status fill(int fd, const void *bytes, size_t n, const char *name, sluice_error *err)
+{
+    if (ftruncate(fd, 0) != 0)
+        return err_errno(err, errno, "cannot empty %s", name);
+    TRY(file_write_at(fd, bytes, n, 0, name, err));
+    return file_sync(fd, name, err);
 }
 
 sluice_status file_publish(const char *path, const void *bytes, size_t n, sluice_error *err)
 {
-    size_t length = strlen(path);
-    char *beside = mem_alloc(length + sizeof ".tmp");
+    size_t room = strlen(path) + sizeof ".tmp";
+    char *beside = mem_alloc(room);
     if (!beside)
-        return err_memory(err, length, "a path");
-    memcpy(beside, path, length);
-    memcpy(beside + length, ".tmp", sizeof ".tmp");
-    sluice_status status = SLUICE_OK;
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        status = err_errno(err, errno, "cannot create %s", beside);
-    } else {
-        status = file_write_at(fd, bytes, n, 0, beside, err);
+        return err_memory(err, room, "a path");
+    (void)snprintf(beside, room, "%s.tmp", path);
+    int fd;
+    sluice_status status = open_beside(beside, &fd, err);
+    if (status == SLUICE_OK) {
+        status = fill(fd, bytes, n, beside, err);
         if (status == SLUICE_OK)
-            status = file_sync(fd, beside, err);
+            status = rename_only(beside, path, err);
+        if (status != SLUICE_OK)
+            (void)unlink(beside); /* while the lock still makes the name ours */
         (void)close(fd);
         if (status == SLUICE_OK)
-            status = file_rename(beside, path, err);
-        if (status != SLUICE_OK)
-            (void)unlink(beside);
+            status = sync_parent(path, err);
     }
     mem_free(beside);
     return status;
@@ -200,10 +250,11 @@ sluice_status file_remove_tree(const char *path, sluice_error *err)
 sluice_status file_lock(const char *path, const char *what, int *out, sluice_error *err)
 {
     *out = -1;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int fd = fault_hit(FAULT_WRITE) ? (errno = ENOSPC, -1)
+                                    : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
         return err_errno(err, errno, "cannot open the lock file %s", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (take_lock(fd, LOCK_EX | LOCK_NB) != 0) {
         int errnum = errno;
         (void)close(fd);
         if (errnum == EWOULDBLOCK)

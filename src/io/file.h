@@ -1,12 +1,13 @@
 /* Files: whole reads and writes, bounded loads, locks, and publication that survives a crash.
  *
- * Errors name the path. Every operation passes the fault hook (base/fault.h). */
+ * Errors name the path. Every open, read, write, sync and rename passes the fault hook (base/fault.h). */
 #ifndef IO_FILE_H
 #define IO_FILE_H
 
 #include "base/err.h"
 
-/* Open for reading; refuses anything that is not a regular file. *bytes (may be NULL) gets its size. */
+/* Open for reading, without waiting; refuses anything that is not a regular file. *bytes (may be NULL) gets
+ * its size. */
 sluice_status file_open_read(const char *path, int *fd, uint64_t *bytes, sluice_error *err);
 
 /* Read exactly n bytes at `offset`, or fail: an early end of file is SLUICE_E_FORMAT. `name` is for messages.
@@ -26,7 +27,8 @@ sluice_status file_sync_dir(const char *dir, sluice_error *err);
 sluice_status file_rename(const char *from, const char *to, sluice_error *err);
 
 /* Publish a small file atomically: write PATH.tmp, fsync it, rename, fsync the directory. A crash leaves the
- * old content or the new. */
+ * old content or the new, and so do two processes that publish at once. After an error the old content is
+ * there, or the new one where only the directory's fsync failed. */
 sluice_status file_publish(const char *path, const void *bytes, size_t n, sluice_error *err);
 
 /* Delete a directory tree (does not follow links). A missing one is fine. */

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { DIRECT_BYTES = 4096 }; /* the strictest alignment that O_DIRECT asks for */
 enum { THREADS_DEFAULT = 8, THREADS_MAX = 256, WAIT_SLICE_NS = 100000000 };
 
 struct read_pool {
@@ -31,7 +32,9 @@ static void perform(struct read_request *r)
                                                   (off_t)(r->offset + r->got));
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
+        /* Some file systems refuse to go on with a direct read that met the end of the file off a boundary.
+         */
+        if (n < 0 && !(errno == EINVAL && r->got % DIRECT_BYTES != 0))
             r->errnum = errno;
         if (n <= 0)
             break;
@@ -92,7 +95,8 @@ sluice_status reads_open(struct read_pool **out, uint32_t threads, sluice_error 
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     int failed = 0;
     while (pool->threads < threads && !failed) {
-        failed = pthread_create(&ids[pool->threads], NULL, reader_main, pool);
+        failed =
+            fault_hit(FAULT_ALLOC) ? ENOMEM : pthread_create(&ids[pool->threads], NULL, reader_main, pool);
         if (!failed)
             pool->threads++;
     }
@@ -131,7 +135,8 @@ void reads_submit(struct read_pool *pool, struct read_request *const *requests, 
         *pool->tail = requests[i];
         pool->tail = &requests[i]->next;
     }
-    (void)pthread_cond_broadcast(&pool->work);
+    for (size_t i = 0; i < n && i < pool->threads; i++)
+        (void)pthread_cond_signal(&pool->work);
     (void)pthread_mutex_unlock(&pool->lock);
 }
 
