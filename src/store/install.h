@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/tensor.h"
+#include "store/source.h"
 
 /* What a family says about one checkpoint. Filled by a recipe_fn; released by recipe_free. */
 struct recipe {
@@ -21,7 +22,14 @@ void recipe_free(struct recipe *recipe);
 /* config is the parsed config.json. */
 typedef sluice_status (*recipe_fn)(const json_t *config, struct recipe *recipe, sluice_error *err);
 
+/* Install from options->source_dir. `report` may be NULL. */
 sluice_status store_install(const sluice_install_options *options, recipe_fn fn,
                             sluice_install_report *report, sluice_error *err);
+
+/* The same from any source, which stays the caller's; options->source_dir is not looked at. range_bytes is
+ * the most that one range spans, the unit of what an interruption can lose; 0: 64 MiB. */
+sluice_status store_install_from(struct source *source, const sluice_install_options *options,
+                                 uint64_t range_bytes, recipe_fn fn, sluice_install_report *report,
+                                 sluice_error *err);
 
 #endif

@@ -1,0 +1,54 @@
+/* The journal of an unfinished install, OUTPUT.resume.json: which plan and source it belongs to, and which
+ * ranges are on disk, each with a digest of its bytes at the destination. It is replaced atomically, and a
+ * range is recorded only after its bytes were synced. It exists before the partial directory and until after
+ * it, so a partial directory without one is not ours to judge. */
+#ifndef STORE_JOURNAL_H
+#define STORE_JOURNAL_H
+
+#include "base/json.h"
+#include "store/plan.h"
+
+#define JOURNAL_BYTES_MAX (8u << 20)
+
+struct journal {
+    const char *path; /* borrowed */
+    json_t *root;     /* owned */
+    json_t *ranges;   /* borrowed from it */
+};
+
+struct journal_identity {
+    const char *source_name, *source_sha256; /* of the source's index */
+    const char *source_fingerprint, *plan_fingerprint;
+    uint64_t source_bytes;
+};
+
+/* A fresh journal, not written yet. */
+sluice_status journal_start(struct journal *journal, const char *path,
+                            const struct journal_identity *identity, sluice_error *err);
+/* Read and check the form of a journal file. */
+sluice_status journal_load(struct journal *journal, const char *path, sluice_error *err);
+void journal_free(struct journal *journal);
+
+/* SLUICE_E_EXISTS says whether the source or the plan changed, and what to do. */
+sluice_status journal_match(const struct journal *journal, const struct journal_identity *identity,
+                            sluice_error *err);
+
+sluice_status journal_publish(const struct journal *journal, sluice_error *err);
+
+/* Record a range and publish. */
+sluice_status journal_add(struct journal *journal, size_t range, const char digest[SHA256_HEX_BYTES],
+                          const struct plan_range *plan, sluice_error *err);
+/* The recorded digest of a range, or NULL. */
+const char *journal_digest(const struct journal *journal, size_t range, const struct plan_range *plan);
+/* Forget every range that `kept` does not mark; `kept` has n_ranges rows. */
+sluice_status journal_keep(struct journal *journal, const bool *kept, size_t n_ranges, sluice_error *err);
+
+/* The partial directory is complete and about to take its final name: record its inode and its manifest's
+ * digest, by which a later run recognises it under that name. */
+sluice_status journal_finish(struct journal *journal, uint64_t inode, const char *manifest_sha256,
+                             sluice_error *err);
+/* *finished: the directory `output` is the one that journal_finish() recorded. */
+sluice_status journal_is_finished(const struct journal *journal, const char *output, bool *finished,
+                                  sluice_error *err);
+
+#endif
