@@ -385,7 +385,12 @@ static void test_sync(void **state)
     assert_int_equal(reused, SHARED);
     expect_tokens(session, other, SHARED + 6);
     expect_row(sluice_session_logits(session), &reference, SHARED + 5, "after a sync");
-    /* The whole is there already, yet the last token is computed again for its logits. */
+    /* The whole is there already, logits too. */
+    EXPECT_OK(sluice_session_sync(session, other, SHARED + 6, &reused, &err));
+    assert_int_equal(reused, SHARED + 6);
+    expect_row(sluice_session_logits(session), &reference, SHARED + 5, "after a sync without change");
+    /* Without its logits the last token is computed again. */
+    append(session, in.ids, 1);
     EXPECT_OK(sluice_session_sync(session, other, SHARED + 6, &reused, &err));
     assert_int_equal(reused, SHARED + 5);
     expect_row(sluice_session_logits(session), &reference, SHARED + 5, "after a second sync");
