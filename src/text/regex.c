@@ -16,8 +16,10 @@ struct regex {
 
 /* ---- dialect ---- */
 
-/* Oniguruma's \s is White_Space; PCRE2's adds U+180E. Its \w is Alphabetic, M, Nd and Pc; PCRE2's is L, N
- * and the underscore. So both are written out. */
+/* Oniguruma's \s is White_Space; PCRE2's adds U+180E. Its \w is Alphabetic, M, Nd, Pc and, outside classes,
+ * six fractions and superscripts of Latin-1; PCRE2's is L, N and the underscore. So both are written out.
+ * (What neither can make equal is the Unicode version: characters that are newer than PCRE2's tables have no
+ * class here.) */
 #define SPACE_RANGES                                                                                         \
     "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"   \
     "\\x{3000}"
@@ -25,7 +27,8 @@ struct regex {
     "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"       \
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 #define WORD_RANGES "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define WORD        "[" WORD_RANGES "]"
+#define WORD_LATIN1 "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+#define WORD        "[" WORD_RANGES WORD_LATIN1 "]"
 #define HEX_RANGES  "0-9A-Fa-f"
 
 /* Escapes that mean the same, or are rewritten; NULL: not there. Other letters and digits are refused. */
@@ -36,7 +39,7 @@ static const struct escape {
     {'s', "[" SPACE_RANGES "]", SPACE_RANGES},
     {'S', "[^" SPACE_RANGES "]", NOT_SPACE_RANGES},
     {'w', WORD, WORD_RANGES},
-    {'W', "[^" WORD_RANGES "]", NULL},
+    {'W', "[^" WORD_RANGES WORD_LATIN1 "]", NULL},
     {'d', "\\p{Nd}", "\\p{Nd}"},
     {'D', "\\P{Nd}", "\\P{Nd}"},
     {'h', "[" HEX_RANGES "]", HEX_RANGES},
@@ -89,6 +92,8 @@ struct translator {
     struct str *out;
     sluice_error *err;
     bool no_memory;
+    bool caseless; /* some group ignores case */
+    char letter;   /* the last item when it was a lower-case ASCII letter, or NUL */
 };
 
 static void put(struct translator *t, const char *text)
@@ -158,6 +163,19 @@ static sluice_status property_escape(struct translator *t, char letter)
         put(t, "sc:"); /* PCRE2 would take Script_Extensions */
     put(t, known ? known : name);
     put(t, "}");
+    return SLUICE_OK;
+}
+
+/* Oniguruma folds ß to "ss" and ﬁ to "fi"; PCRE2 compares single characters. A caseless expression that could
+ * tell the two apart is refused. */
+static sluice_status check_fold(struct translator *t, char c)
+{
+    static const char *const FOLDS[] = {"ss", "st", "ff", "fi", "fl"};
+    char lower = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    for (size_t i = 0; t->caseless && i < sizeof FOLDS / sizeof *FOLDS; i++)
+        if (t->letter == FOLDS[i][0] && lower == FOLDS[i][1])
+            return refuse(t, "a pair of letters that has a ligature, ignoring case,");
+    t->letter = lower >= 'a' && lower <= 'z' ? lower : '\0';
     return SLUICE_OK;
 }
 
@@ -267,8 +285,10 @@ static sluice_status group(struct translator *t)
     bool scoped = i < left && p[i] == ':', global = i < left && p[i] == ')' && t->at == 0;
     if (i == 2 || (!scoped && !global))
         return refuse(t, "this kind of (?…) group");
-    for (size_t k = 0; k <= i; k++)
+    for (size_t k = 0; k <= i; k++) {
         put_byte(t, p[k] == 'm' ? 's' : p[k]); /* Oniguruma's m lets the dot match newlines */
+        t->caseless |= p[k] == 'i';
+    }
     t->at += i + 1;
     return SLUICE_OK;
 }
@@ -307,6 +327,7 @@ sluice_status regex_translate(const char *pattern, size_t n, const char *where, 
                        where, n, REGEX_BYTES_MAX);
     while (t.at < n && !t.no_memory) {
         char c = pattern[t.at];
+        TRY(check_fold(&t, c));
         if (c == '\\') {
             t.at++;
             TRY(escape(&t, false));

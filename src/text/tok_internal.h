@@ -245,10 +245,27 @@ struct bpe_symbol {
     uint32_t id, previous, next;
 };
 
+/* Positions that wait for the merge of one rank. */
+struct bpe_bucket {
+    uint32_t rank, head, tail; /* nodes */
+    bool sorted;
+};
+
+struct bpe_node {
+    uint32_t at, next;
+};
+
 struct bpe_work {
     struct bpe_symbol *symbols;
     size_t n, cap;
-    uint64_t *heap; /* rank << 32 | position: smallest first */
+    struct bpe_node *nodes;
+    size_t n_nodes, cap_nodes;
+    uint32_t free_node;
+    struct bpe_bucket *buckets;
+    size_t n_buckets, cap_buckets;
+    uint32_t *slots; /* rank to bucket, open addressing */
+    size_t n_slots;
+    uint32_t *heap; /* buckets that are not empty, the lowest rank first */
     size_t n_heap, cap_heap;
 };
 

@@ -66,6 +66,8 @@ sluice_status matcher_next(const struct matcher *m, struct regex_run *run, struc
                            sluice_error *err)
 {
     *found = false;
+    if (n == 0) /* not even for a pattern that matches nothing */
+        return SLUICE_OK;
     if (m->kind == MATCH_REGEX)
         return next_regex(m, run, walk, text, n, found, start, end, err);
     if (m->kind == MATCH_LITERAL) {

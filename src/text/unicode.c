@@ -111,6 +111,38 @@ size_t uni_lower(uint32_t cp, uint32_t out[2])
  * foreign text may be one long run. So the pieces are called one by one: decompose a code point, sort each
  * run of marks by class with a stable merge, compose. */
 
+/* The crate that Hugging Face normalizes with has the tables of Unicode 9; utf8proc has newer ones. These
+ * code points were given a combining class or a decomposition since, and are left alone. */
+static const struct range {
+    uint32_t first, last;
+} NEWER[] = {
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
+    {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
+    {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x10785},
+    {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
+    {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
+    {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x11935, 0x11935}, {0x11938, 0x11938}, {0x1193D, 0x1193E},
+    {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99},
+    {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1},
+    {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
+    {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
+};
+
+static bool is_newer(uint32_t cp)
+{
+    size_t low = 0, high = sizeof NEWER / sizeof *NEWER;
+    if (cp < NEWER[0].first)
+        return false;
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+        if (NEWER[mid].first <= cp)
+            low = mid;
+        else
+            high = mid;
+    }
+    return cp <= NEWER[low].last;
+}
+
 struct marked {
     uint32_t cp;
     uint32_t class;
@@ -136,7 +168,8 @@ static bool decompose(enum uni_form form, const char *p, size_t n, struct buffer
         int boundclass = 0;
         utf8proc_ssize_t count =
             utf8proc_decompose_char((utf8proc_int32_t)cp, parts, DECOMPOSED_MAX, options, &boundclass);
-        if (count < 0 || count > DECOMPOSED_MAX) {
+        bool newer = is_newer(cp);
+        if (newer || count < 0 || count > DECOMPOSED_MAX) {
             parts[0] = (utf8proc_int32_t)cp;
             count = 1;
         }
@@ -144,7 +177,8 @@ static bool decompose(enum uni_form form, const char *p, size_t n, struct buffer
             return false;
         for (utf8proc_ssize_t i = 0; i < count; i++) {
             const utf8proc_property_t *property = utf8proc_get_property(parts[i]);
-            b->v[b->n++] = (struct marked){(uint32_t)parts[i], (uint32_t)property->combining_class};
+            b->v[b->n++] =
+                (struct marked){(uint32_t)parts[i], newer ? 0 : (uint32_t)property->combining_class};
         }
     }
     return true;
@@ -183,6 +217,30 @@ static bool order_marks(struct buffer *b)
     return true;
 }
 
+/* Compose points[0..n) in place and append them. Nothing composes over a point that is left alone. */
+static bool put_composed(utf8proc_int32_t *points, size_t n, bool compose, struct str *out)
+{
+    for (size_t at = 0; at < n;) {
+        size_t end = at, count;
+        while (end < n && !is_newer((uint32_t)points[end]))
+            end++;
+        count = end - at;
+        if (compose && count) {
+            utf8proc_ssize_t composed = utf8proc_normalize_utf32(points + at, (utf8proc_ssize_t)count,
+                                                                 UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+            count = composed < 0 ? count : (size_t)composed;
+        }
+        for (size_t i = at; i < at + count + (end < n); i++) {
+            char bytes[4];
+            uint32_t cp = (uint32_t)points[i < at + count ? i : end];
+            if (!str_append(out, bytes, utf8_encode(cp, bytes)))
+                return false;
+        }
+        at = end + 1;
+    }
+    return true;
+}
+
 bool uni_normalize(enum uni_form form, const char *p, size_t n, struct str *out)
 {
     struct buffer b = {0};
@@ -194,16 +252,7 @@ bool uni_normalize(enum uni_form form, const char *p, size_t n, struct str *out)
     if (ok) {
         for (size_t i = 0; i < b.n; i++)
             points[i] = (utf8proc_int32_t)b.v[i].cp;
-        size_t count = b.n;
-        if (form == UNI_NFC || form == UNI_NFKC) {
-            utf8proc_ssize_t composed =
-                utf8proc_normalize_utf32(points, (utf8proc_ssize_t)b.n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-            count = composed < 0 ? b.n : (size_t)composed;
-        }
-        for (size_t i = 0; ok && i < count; i++) {
-            char bytes[4];
-            ok = str_append(out, bytes, utf8_encode((uint32_t)points[i], bytes));
-        }
+        ok = put_composed(points, b.n, form == UNI_NFC || form == UNI_NFKC, out);
     }
     mem_free(points);
     mem_free(b.v);

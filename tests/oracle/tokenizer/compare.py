@@ -114,7 +114,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--count", type=int, default=24000)
     parser.add_argument("--code-points", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     names = args.names or sorted(f[:-5] for f in os.listdir(args.dir) if f.endswith(".json"))
     bad = 0
     for name in names:

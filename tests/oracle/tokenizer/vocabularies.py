@@ -217,7 +217,7 @@ def variations(demo):
             {"type": "Replace", "pattern": {"Regex": r"\s+|\d{2,3}|(?i)no"}, "content": "▁"}
             if form != "NFC" else {"type": "Replace", "pattern": {"Regex": r"x*"}, "content": "-"}]}
         if form != "NFC":
-            chain["normalizers"][3]["pattern"]["Regex"] = r"\s+|\d{2,3}|(?i:strasse|K)"
+            chain["normalizers"][3]["pattern"]["Regex"] = r"\s+|\d{2,3}|(?i:trase|K|e)"
         yield form.lower(), variation(demo, {"normalizer": chain, "decoder": None}, stripped)
     patterns = [r"\b\w", r"\s+|\S", r"(?i:the|é)|\p{Han}+|\h{4}", r"x*", r"^.|.$", r"(?<=\p{Lu})\p{Ll}+",
                 r"[\w\s]{2,3}?|[^\S\n]+", r"(?m:a.b)|(?:ab){,2}|\W\D\H"]
