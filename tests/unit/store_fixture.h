@@ -49,14 +49,20 @@
 
 /* ---- files ---- */
 
-/* dir/name, valid until seven more calls. */
+/* dir/name; lives until the program ends, so that tests can pass paths on freely. */
 static inline char *fx_path(const char *dir, const char *name)
 {
-    static char ring[8][PATH_MAX];
-    static unsigned next;
-    char *path = ring[next++ % 8];
-    (void)snprintf(path, PATH_MAX, "%s/%s", dir, name);
-    return path;
+    static struct kept {
+        struct kept *next;
+        char path[];
+    } * all;
+    size_t room = strlen(dir) + strlen(name) + 2;
+    struct kept *kept = malloc(sizeof *kept + room);
+    assert_non_null(kept);
+    kept->next = all;
+    all = kept;
+    (void)snprintf(kept->path, room, "%s/%s", dir, name);
+    return kept->path;
 }
 
 static inline void fx_write(const char *dir, const char *name, const void *bytes, size_t n)
