@@ -83,10 +83,10 @@ static struct world new_world(void)
 
 static void free_world(struct world *w)
 {
-    struct stored *all[] = {&w->q4,   &w->q8, &w->q2,  &w->f16,  &w->f32,  &w->norm,
-                            &w->gate, &w->up, &w->up8, &w->down, &w->scale};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free_stored(all[i]);
+    struct stored *all[] = {&w->q4,   &w->q8, &w->q2,  &w->f16,  &w->f32,   &w->norm,
+                            &w->gate, &w->up, &w->up8, &w->down, &w->scale, NULL};
+    for (struct stored **m = all; *m; m++)
+        free_stored(*m);
     test_free(w->x);
     test_free(w->logits);
 }

@@ -15,10 +15,15 @@
 
 #include <assert.h>
 
+enum { GROUP_MAX = 128 };
+
 #ifndef REF_FILL
 #define REF_FILL cpu_fill_ref
 #define REF_NAME "ref"
 #endif
+
+/* For functions whose constant arguments decide how their loops compile. */
+#define INLINE static inline __attribute__((always_inline))
 
 /* ---- sixteen lanes ---- */
 
@@ -143,14 +148,36 @@ static inline size_t groups_of(const struct mat *m)
     return m->cols / m->group_size;
 }
 
+/* Codes of a group in their own order, 8 bytes at a time. */
+INLINE void unpack_group(const uint8_t *packed, uint32_t bits, uint32_t n, uint8_t *codes)
+{
+    const uint32_t per_byte = 8 / bits, mask = (1u << bits) - 1;
+    for (uint32_t b = 0; b < n / per_byte; b += 8, packed += 8, codes += 8 * per_byte)
+        for (uint32_t i = 0; i < 8; i++)
+            for (uint32_t p = 0; p < per_byte; p++)
+                codes[i * per_byte + p] = (uint8_t)(packed[i] >> (p * bits) & mask);
+}
+
 /* The values of one group: fmaf(scale, code, bias). */
 static inline void dequantize_group(const uint8_t *packed, uint32_t bits, uint32_t n, float scale, float bias,
                                     float *out)
 {
-    const uint32_t mask = (1u << bits) - 1, per_byte = 8 / bits;
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t code = (uint32_t)packed[k / per_byte] >> (k % per_byte * bits) & mask;
-        out[k] = fmaf(scale, (float)code, bias);
+    uint8_t codes[GROUP_MAX];
+    switch (bits) {
+    case 2:
+        unpack_group(packed, 2, n, codes);
+        break;
+    case 4:
+        unpack_group(packed, 4, n, codes);
+        break;
+    default:
+        memcpy(codes, packed, n);
+    }
+    for (uint32_t k = 0; k < n; k += LANES) {
+        float v[LANES];
+        for (uint32_t i = 0; i < LANES; i++)
+            v[i] = fmaf(scale, (float)codes[k + i], bias);
+        store_lanes(v, out + k, LANES);
     }
 }
 
@@ -166,19 +193,32 @@ static void dequantize_row(const struct mat *m, uint32_t row, float *out)
 
 /* ---- int8 activations ---- */
 
-enum { GROUP_MAX = 128 };
-
 /* Plane p of a group holds the elements k with k mod (8 / bits) = p: those in bits p * bits of each byte.
  * Codes and quantized activations are kept plane after plane, so that unpacking is a shift and a mask per
  * plane. */
-static inline void unpack_planes(const uint8_t *packed, uint32_t bits, uint32_t n, uint8_t *codes)
+INLINE void unpack_plane(const uint8_t *packed, uint32_t bytes, uint32_t shift, uint32_t mask, uint8_t *codes)
+{
+    for (uint32_t i = 0; i < bytes; i++)
+        codes[i] = (uint8_t)(packed[i] >> shift & mask);
+}
+
+INLINE void unpack_planes(const uint8_t *packed, uint32_t bits, uint32_t n, uint8_t *codes)
 {
     const uint32_t bytes = n * bits / 8;
-    const uint8_t mask = (uint8_t)((1u << bits) - 1);
-    for (uint32_t plane = 0; plane < 8 / bits; plane++)
-        for (uint32_t b = 0; b < bytes; b += 8)
-            for (uint32_t i = 0; i < 8; i++)
-                codes[plane * bytes + b + i] = (uint8_t)(packed[b + i] >> (plane * bits) & mask);
+    switch (bits) {
+    case 2:
+        unpack_plane(packed, bytes, 0, 3, codes);
+        unpack_plane(packed, bytes, 2, 3, codes + bytes);
+        unpack_plane(packed, bytes, 4, 3, codes + 2 * bytes);
+        unpack_plane(packed, bytes, 6, 3, codes + 3 * bytes);
+        break;
+    case 4:
+        unpack_plane(packed, bytes, 0, 15, codes);
+        unpack_plane(packed, bytes, 4, 15, codes + bytes);
+        break;
+    default:
+        memcpy(codes, packed, bytes);
+    }
 }
 
 /* Per group: s = absmax / 127 and q = rint(x / s), within +-127. The absolute maximum is that of the bit
@@ -240,28 +280,27 @@ static void quantize_row(const struct quant *quant, uint32_t row, const float *x
     }
 }
 
-/* Exact in any order. A 16-bit lane holds the sum for codes of up to 4 bits: 8 * 15 * 127 < 2^15. */
-static inline int32_t dot_narrow(const uint8_t *codes, const int8_t *q, uint32_t n)
+/* Exact in any order, so as many lanes as suit the loads. A 16-bit lane holds its part of the sum for codes
+ * of up to 4 bits: 4 * 15 * 127 < 2^15. */
+enum { DOT_LANES = 32 };
+
+INLINE int32_t dot_narrow(const uint8_t *codes, const int8_t *q, uint32_t n)
 {
-    int16_t acc[LANES] = {0};
-    for (uint32_t k = 0; k < n; k += LANES)
-        for (uint32_t i = 0; i < LANES; i++)
+    int16_t acc[DOT_LANES] = {0};
+    for (uint32_t k = 0; k < n; k += DOT_LANES)
+        for (uint32_t i = 0; i < DOT_LANES; i++)
             acc[i] = (int16_t)(acc[i] + codes[k + i] * q[k + i]);
     int32_t sum = 0;
-    for (int i = 0; i < LANES; i++)
+    for (uint32_t i = 0; i < DOT_LANES; i++)
         sum += acc[i];
     return sum;
 }
 
-static inline int32_t dot_wide(const uint8_t *codes, const int8_t *q, uint32_t n)
+INLINE int32_t dot_wide(const uint8_t *codes, const int8_t *q, uint32_t n)
 {
-    int32_t acc[LANES] = {0};
-    for (uint32_t k = 0; k < n; k += LANES)
-        for (uint32_t i = 0; i < LANES; i++)
-            acc[i] += codes[k + i] * q[k + i];
     int32_t sum = 0;
-    for (int i = 0; i < LANES; i++)
-        sum += acc[i];
+    for (uint32_t k = 0; k < n; k++)
+        sum += codes[k] * q[k];
     return sum;
 }
 
@@ -272,14 +311,13 @@ enum { TILE_ROWS = 8, TILE_OUTPUTS = 16 };
 /* Group g of an output: acc[g mod 16] = fmaf(scale_w * s, dot, acc), then fmaf(bias_w, s * sum(q), acc). The
  * bias meets the sum of the quantized activations, not of the exact ones: both terms then belong to the same
  * approximation of x, and its error is not counted twice with different signs. */
-static void affine_i8_tile(const struct mat *m, uint32_t o, const struct quant *x, uint32_t r0,
-                           uint32_t n_rows, float *y)
+INLINE void affine_i8_tile(const struct mat *m, uint32_t o, const struct quant *x, uint32_t r0,
+                           uint32_t n_rows, float *y, uint32_t bits, uint32_t n)
 {
     float acc[TILE_ROWS][LANES] = {{0}};
-    uint8_t codes[GROUP_MAX];
-    const uint32_t n = m->group_size, bits = m->bits;
+    uint8_t codes[GROUP_MAX] = {0};
     const uint8_t *packed = packed_row(m, o);
-    const size_t groups = groups_of(m), first = o * groups;
+    const size_t groups = m->cols / n, first = o * groups;
     for (size_t g = 0; g < groups; g++, packed += n * bits / 8) {
         float scale = bf16_at(m->scales, first + g), bias = bf16_at(m->biases, first + g);
         unpack_planes(packed, bits, n, codes);
@@ -301,14 +339,48 @@ static inline uint32_t tile_count(uint32_t at, uint32_t end, uint32_t tile)
     return end - at < tile ? end - at : tile;
 }
 
-static void affine_i8(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
-                      uint32_t n_rows, float *y)
+INLINE void affine_i8_range(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
+                            uint32_t n_rows, float *y, uint32_t bits, uint32_t n)
 {
-    assert(m->dtype == DTYPE_AFFINE && m->group_size == x->group_size && m->bits == x->bits);
     for (uint32_t o0 = begin; o0 < end; o0 += TILE_OUTPUTS)
         for (uint32_t r0 = 0; r0 < n_rows; r0 += TILE_ROWS)
             for (uint32_t o = o0; o < o0 + tile_count(o0, end, TILE_OUTPUTS); o++)
-                affine_i8_tile(m, o, x, r0, tile_count(r0, n_rows, TILE_ROWS), y);
+                affine_i8_tile(m, o, x, r0, tile_count(r0, n_rows, TILE_ROWS), y, bits, n);
+}
+
+/* One copy of the loops per format, so that their bounds are constants. */
+#define AFFINE_I8(bits, n)                                                                                   \
+    static void affine_i8_##bits##_##n(const struct mat *m, uint32_t begin, uint32_t end,                    \
+                                       const struct quant *x, uint32_t n_rows, float *y)                     \
+    {                                                                                                        \
+        affine_i8_range(m, begin, end, x, n_rows, y, bits, n);                                               \
+    }
+AFFINE_I8(2, 32)
+AFFINE_I8(2, 64)
+AFFINE_I8(2, 128)
+AFFINE_I8(4, 32)
+AFFINE_I8(4, 64)
+AFFINE_I8(4, 128)
+AFFINE_I8(8, 32)
+AFFINE_I8(8, 64)
+AFFINE_I8(8, 128)
+
+static void affine_i8(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
+                      uint32_t n_rows, float *y)
+{
+    static const struct {
+        uint32_t bits, group_size;
+        void (*run)(const struct mat *, uint32_t, uint32_t, const struct quant *, uint32_t, float *);
+    } FORMATS[] = {{2, 32, affine_i8_2_32}, {2, 64, affine_i8_2_64}, {2, 128, affine_i8_2_128},
+                   {4, 32, affine_i8_4_32}, {4, 64, affine_i8_4_64}, {4, 128, affine_i8_4_128},
+                   {8, 32, affine_i8_8_32}, {8, 64, affine_i8_8_64}, {8, 128, affine_i8_8_128}};
+    assert(m->dtype == DTYPE_AFFINE && m->group_size == x->group_size && m->bits == x->bits);
+    for (size_t f = 0; f < sizeof FORMATS / sizeof *FORMATS; f++)
+        if (FORMATS[f].bits == m->bits && FORMATS[f].group_size == m->group_size) {
+            FORMATS[f].run(m, begin, end, x, n_rows, y);
+            return;
+        }
+    assert(!"a format that the store accepts");
 }
 
 /* ---- float activations ---- */
