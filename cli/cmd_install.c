@@ -92,7 +92,7 @@ static int run(void *options, const struct parse *parse)
     };
     sluice_status status = sluice_install(&wanted, &report, &error);
     progress_end(&progress);
-    if (status == SLUICE_E_CANCELLED) {
+    if (status == SLUICE_E_CANCELLED && !o->dry_run) {
         fail("interrupted; the same command with --resume goes on from here");
         return EXIT_INTERRUPTED;
     }

@@ -144,7 +144,7 @@ static void print_json(const struct answer *answer, const struct prompt *prompt,
         "{s:s, s:s%, s:O, s:s, s:{s:I, s:I, s:I}, s:o, s:o}", "model", info->model_id, "text",
         answer->text.bytes, answer->text.n, "ids", answer->ids, "finish_reason", finish_name(g->finish),
         "usage", "prompt_tokens", (json_int_t)prompt->n_ids, "completion_tokens", (json_int_t)g->tokens,
-        "total_tokens", (json_int_t)(prompt->n_ids + g->tokens), "timings",
+        "total_tokens", (json_int_t)prompt->n_ids + (json_int_t)g->tokens, "timings",
         json_timings(&answer->before, &answer->after), "stats", json_stats(&answer->before, &answer->after));
     if (g->stop_id >= 0)
         json_object_set_new(object, "stop_id", json_integer(g->stop_id));

@@ -58,9 +58,12 @@ struct flag {
     const char *needs;          /* names, comma separated, one of which must be given as well */
 };
 
-/* The offset of a member, if its type is the one that the row's kind writes. */
+/* The offset of a member, if its type is the one that the row's kind writes. A type cannot stand in
+ * parentheses there. */
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define AT(structure, member, type)                                                                          \
     .has_offset = true, .offset = _Generic(((structure *)0)->member, type : offsetof(structure, member))
+// NOLINTEND(bugprone-macro-parentheses)
 
 struct flag_group {
     const char *title; /* heading in help; consecutive groups of one title are shown together */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
-enum { HISTORY_LINES = 1000 };
+enum { HISTORY_LINES = 1000, CONTROL_E = 5 };
 
 struct lines {
     EditLine *editor; /* NULL: plain reading */
@@ -24,6 +24,7 @@ struct lines {
     char history_path[PATH_MAX]; /* empty: no place for it */
     bool continued;              /* the prompt of a joined line */
     bool typed;                  /* something was on the line when Ctrl-C came */
+    bool leaving;                /* on the way to the end of an abandoned line */
     bool prompt_on_error;        /* a person types, but standard output is no terminal */
     char *plain;
     size_t plain_bytes;
@@ -141,10 +142,17 @@ static int read_character(EditLine *editor, wchar_t *out)
     el_get(editor, EL_CLIENTDATA, &lines);
     for (;;) {
         char byte;
-        ssize_t got = read(STDIN_FILENO, &byte, 1);
+        /* After CONTROL_E there is nothing to wait for. */
+        ssize_t got = lines->leaving ? -1 : read(STDIN_FILENO, &byte, 1);
         if (interrupted()) {
             const LineInfo *line = el_line(editor);
             lines->typed = line->lastchar > line->buffer;
+            if (line->cursor < line->lastchar && !lines->leaving) {
+                /* Go to the end of the text first, or what follows would be printed over it. */
+                lines->leaving = true;
+                *out = CONTROL_E;
+                return 1;
+            }
             return -1;
         }
         if (got < 0 && errno == EINTR) {
@@ -210,7 +218,7 @@ bool lines_interactive(const struct lines *lines)
 static enum line_outcome read_edited(struct lines *lines, struct text *text)
 {
     int n = 0;
-    lines->typed = false;
+    lines->typed = lines->leaving = false;
     const char *line = el_gets(lines->editor, &n);
     if (interrupted()) {
         out_text("\n", 1);

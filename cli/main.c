@@ -12,7 +12,7 @@ const struct command *const commands[] = {
     &cmd_demo,     &cmd_install, &cmd_verify, &cmd_inspect,    &cmd_run,  &cmd_chat,
     &cmd_tokenize, &cmd_check,   &cmd_trace,  &cmd_trace_diff, &cmd_help,
 };
-const size_t n_commands = sizeof commands / sizeof *commands;
+const size_t n_commands = sizeof commands / sizeof commands[0];
 
 const struct command *command_find(const char *name)
 {
