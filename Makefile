@@ -143,9 +143,9 @@ replay: $(REPLAY_BIN) ## run every fuzz target over its kept corpus
 
 # The sub-make that a variant is: $(call variant,NAME,EXTRA FLAGS).
 variant = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) EXTRA="$(2)" OPT="-O1 -g" KERNEL_OPT="-O1 -g"
-# Programs whose tests involve threads: all that reach a pool, a reader, kernels or an engine.
-THREADED = $(shell grep -lE 'pthread|base/thread\.h|io/readpool|compute/|experts/|run/|sluice_(engine|session)' \
-	$(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
+# Programs whose tests involve threads, and those that compute: names from what each source includes and calls.
+THREADED = $(shell tests/units.sh --reaching 'base/thread\.h|io/readpool\.h|pthread_create|sluice_(engine|session)')
+HEAVY    = $(shell tests/units.sh --reaching 'compute/|experts/|sluice_(engine|session)')
 
 asan: ## run unit tests, corpora and command-line cases under address and undefined-behaviour sanitizers
 	@tests/deps.sh build test
@@ -158,11 +158,10 @@ tsan: ## run the threaded unit tests under the thread sanitizer
 		RUNNER="$$(tests/units.sh --fixed-addresses)"
 
 # Kernels and whole-model runs take minutes under valgrind and hold few allocations: the sanitizers have them.
-VALGRIND_SKIP ?= $(shell grep -lE 'compute/|experts/|run/|sluice_(engine|session)' $(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
 valgrind: ## run the unit tests of the parts that parse and allocate under valgrind
 	@tests/deps.sh build test valgrind
 	@$(MAKE) --no-print-directory unit SLUICE_TEST_SHORT=1 \
-		UNITS="$(filter-out $(VALGRIND_SKIP),$(UNIT_SRC:tests/unit/%.c=%))" \
+		UNITS="$(filter-out $(HEAVY),$(UNIT_SRC:tests/unit/%.c=%))" \
 		RUNNER="valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect"
 
 fuzz: ## run each fuzz target for FUZZ_SECONDS; findings go to build/fuzz/
