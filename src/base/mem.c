@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -73,14 +74,15 @@ bool mem_grow(void **items, size_t *cap, size_t need, size_t size)
     return true;
 }
 
-/* jansson reports a refused allocation inside a string or a table as bad syntax, or as nothing at all. */
-static _Thread_local bool json_refused;
+static _Thread_local jmp_buf *json_way_out;
 
 static void *json_alloc(size_t bytes)
 {
-    void *memory = mem_alloc(bytes);
+    if (!json_way_out)
+        return mem_alloc(bytes);
+    void *memory = malloc(bytes ? bytes : 1);
     if (!memory)
-        json_refused = true;
+        longjmp(*json_way_out, 1);
     return memory;
 }
 
@@ -89,11 +91,9 @@ static void hook_json(void)
     json_set_alloc_funcs(json_alloc, mem_free);
 }
 
-bool mem_json_refused(void)
+void mem_guard_json(jmp_buf *way_out)
 {
-    bool refused = json_refused;
-    json_refused = false;
-    return refused;
+    json_way_out = way_out;
 }
 
 void mem_hook_json(void)

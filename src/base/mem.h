@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 
+#include <setjmp.h>
 #include <stdatomic.h>
 
 /* ---- plain ---- */
@@ -26,8 +27,9 @@ bool mem_grow(void **items, size_t *cap, size_t need, size_t size);
 
 /* Route jansson's allocations through mem_alloc; call once before jansson is used. Thread-safe. */
 void mem_hook_json(void);
-/* Whether jansson was refused memory on this thread since the last call. */
-bool mem_json_refused(void);
+/* While jansson parses on this thread: a refused allocation jumps to *way_out instead of reaching jansson
+ * (json_parse() says why). NULL ends it. */
+void mem_guard_json(jmp_buf *way_out);
 
 /* ---- budget ---- */
 
