@@ -124,11 +124,32 @@ static sluice_status assign(struct render *r, const char *name, const struct val
             return SLUICE_OK;
         }
     }
-    struct binding *b = NULL;
-    TRY(tmpl_alloc(r, sizeof *b, &b));
+    struct binding *b = r->free_bindings;
+    if (b)
+        r->free_bindings = b->next;
+    else
+        TRY(tmpl_alloc(r, sizeof *b, &b));
     *b = (struct binding){name, *value, r->scope->first};
     r->scope->first = b;
     return SLUICE_OK;
+}
+
+static void enter_scope(struct render *r, struct scope *scope)
+{
+    *scope = (struct scope){NULL, r->scope};
+    r->scope = scope;
+}
+
+static void leave_scope(struct render *r)
+{
+    struct scope *scope = r->scope;
+    while (scope->first) {
+        struct binding *b = scope->first;
+        scope->first = b->next;
+        b->next = r->free_bindings;
+        r->free_bindings = b;
+    }
+    r->scope = scope->parent;
 }
 
 /* One name takes the value, several take its items. */
@@ -183,13 +204,13 @@ static sluice_status filter_items(struct render *r, const struct node *node, str
     struct value kept;
     TRY(value_list_new(r, 0, &kept));
     for (size_t i = 0; i < (*items)->n; i++) {
-        struct scope scope = {NULL, r->scope};
+        struct scope scope;
         struct value v;
-        r->scope = &scope;
+        enter_scope(r, &scope);
         sluice_status status = assign_targets(r, node, &(*items)->v[i]);
         if (status == SLUICE_OK)
             status = tmpl_eval(r, node->c, &v);
-        r->scope = scope.parent;
+        leave_scope(r);
         TRY(status);
         if (value_truth(&v))
             TRY(value_list_add(r, kept.as.list, &(*items)->v[i]));
@@ -213,15 +234,15 @@ static sluice_status run_for(struct render *r, const struct node *node)
     loop->items = items;
     struct value handle = {.kind = VALUE_LOOP, .own = true, .as.loop = loop};
     for (size_t i = 0; i < items->n; i++) {
-        struct scope scope = {NULL, r->scope};
+        struct scope scope;
         loop->index = i;
-        r->scope = &scope;
+        enter_scope(r, &scope);
         sluice_status status = assign(r, "loop", &handle);
         if (status == SLUICE_OK)
             status = assign_targets(r, node, &items->v[i]);
         if (status == SLUICE_OK)
             status = tmpl_exec(r, node->b);
-        r->scope = scope.parent;
+        leave_scope(r);
         TRY(status);
         bool stop = r->flow == FLOW_BREAK;
         r->flow = FLOW_ON;

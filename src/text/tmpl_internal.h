@@ -201,7 +201,8 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 struct render {
     struct tmpl_arena arena;
     struct scope *scope;
-    struct str *text, *marks; /* where output goes */
+    struct binding *free_bindings; /* of scopes that ended */
+    struct str *text, *marks;      /* where output goes */
     uint64_t steps;
     int line; /* of the node that is evaluated */
     enum flow flow;
