@@ -27,8 +27,8 @@ bool mem_grow(void **items, size_t *cap, size_t need, size_t size);
 
 /* Route jansson's allocations through mem_alloc; call once before jansson is used. Thread-safe. */
 void mem_hook_json(void);
-/* While jansson parses on this thread: a refused allocation jumps to *way_out instead of reaching jansson
- * (json_parse() says why). NULL ends it. */
+/* While jansson parses or prints on this thread: a refused allocation jumps to *way_out instead of reaching
+ * jansson (json.c says why). NULL ends it. */
 void mem_guard_json(jmp_buf *way_out);
 
 /* ---- budget ---- */

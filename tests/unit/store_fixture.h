@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define DEMO_DIR "demo/dictionary-moe"
@@ -111,12 +112,25 @@ static inline void fx_flip(const char *path, off_t at, bool keep_time)
     (void)close(fd);
 }
 
-static inline char *fx_temp(void)
+static inline char *fx_temp_in(const char *parent)
 {
-    char *dir = strdup("/tmp/sluice-store-XXXXXX");
+    char *dir = strdup(fx_path(parent, "sluice-store-XXXXXX"));
     assert_non_null(dir);
     assert_non_null(mkdtemp(dir));
     return dir;
+}
+
+static inline char *fx_temp(void)
+{
+    return fx_temp_in("/tmp");
+}
+
+/* In memory where there is room: for tests that install thousands of times, on a disk minutes of syncing. */
+static inline char *fx_temp_fast(void)
+{
+    struct statvfs fs;
+    bool roomy = statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize > 512u << 20;
+    return fx_temp_in(roomy && access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 }
 
 static inline void fx_drop(char *dir)
@@ -445,14 +459,20 @@ static inline sluice_status fx_demo_recipe(const json_t *config, struct recipe *
 /* Small ranges, so that even the small model has more than a hundred. */
 enum { FX_RANGE_BYTES = 2048 };
 
-static inline sluice_status fx_install_with(const sluice_install_options *options,
-                                            sluice_install_report *report, sluice_error *err)
+static inline sluice_status fx_install_ranges(const sluice_install_options *options, uint64_t range_bytes,
+                                              sluice_install_report *report, sluice_error *err)
 {
     struct source *source;
     TRY(source_open_dir(&source, options->source_dir, err));
-    sluice_status status = store_install_from(source, options, FX_RANGE_BYTES, fx_recipe, report, err);
+    sluice_status status = store_install_from(source, options, range_bytes, fx_recipe, report, err);
     source_close(source);
     return status;
+}
+
+static inline sluice_status fx_install_with(const sluice_install_options *options,
+                                            sluice_install_report *report, sluice_error *err)
+{
+    return fx_install_ranges(options, FX_RANGE_BYTES, report, err);
 }
 
 static inline sluice_status fx_install(const char *snapshot, const char *output, sluice_error *err)
