@@ -190,8 +190,10 @@ TIDY_OK := $(ALL_C:%.c=$(BUILD)/lint/%.ok)
 
 lint: ## clang-format and clang-tidy over everything
 	@tests/deps.sh build test lint
+	@$(MAKE) --no-print-directory -k form tidy
+
+form:
 	@clang-format --dry-run -Werror $(ALL_C) $(ALL_H)
-	@$(MAKE) --no-print-directory tidy
 
 tidy: $(TIDY_OK)
 
@@ -236,7 +238,7 @@ clean: ## delete build/
 	rm -rf $(BUILD)
 
 , := ,
-.PHONY: FORCE all help deps demo check check-built unit replay asan tsan valgrind fuzz fuzz-run arm64 bench lint tidy \
+.PHONY: FORCE all help deps demo check check-built unit replay asan tsan valgrind fuzz fuzz-run arm64 bench lint form tidy \
 	format install uninstall clean need-build need-test
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(FAULT_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/fault/%.d) \
