@@ -270,8 +270,9 @@ const int32_t *sluice_session_tokens(const sluice_session *session, size_t *n_to
  * needs; nothing changed. Going back to 0 always works. Logits are unavailable until the next append. */
 sluice_status sluice_session_rewind(sluice_session *session, size_t n_tokens, sluice_error *err);
 
-/* Make the timeline equal `ids`, reusing the longest common prefix that the state allows. Afterwards the logits
- * of the last token are there: it is computed again unless they still are. `reused_tokens` may be NULL. */
+/* Make the timeline equal `ids`, reusing the longest common prefix that the state allows. Afterwards the
+ * logits of the last token are there: it is computed again unless they still are. `reused_tokens` may be
+ * NULL. */
 sluice_status sluice_session_sync(sluice_session *session, const int32_t *ids, size_t n_ids,
                                   size_t *reused_tokens, sluice_error *err);
 
@@ -380,17 +381,20 @@ sluice_status sluice_generate(sluice_session *session, const sluice_generate_opt
 /* ---- truth: compare arithmetic, record and compare traces ---- */
 
 typedef struct sluice_check_report {
-    uint64_t positions;
+    uint64_t positions; /* that were compared */
     double mean_kl, max_kl;
     double top1_agreement; /* 0..1 */
     int32_t worst_token;   /* the reference's best token where the divergence is largest */
     uint32_t worst_prompt, worst_position;
 } sluice_check_report;
 
-/* A prompt to check: token ids. */
+/* Token ids to check. Positions from `first` on are compared (0: all): a model is judged where it writes, and
+ * what it would have guessed inside a question is noise for one that was trained on answers. Then the
+ * reference goes on greedily for at most `answer_tokens`, both computing the same text. */
 typedef struct sluice_prompt {
     const int32_t *ids;
-    size_t n_ids;
+    size_t n_ids, first;
+    uint32_t answer_tokens;
 } sluice_prompt;
 
 /* Run every prompt in the default arithmetic and beside it in f32 activations with f32 KV; KL divergence is
