@@ -15,7 +15,7 @@ static unsigned char *source_bytes(const char *snapshot, const struct safetensor
 {
     const struct st_tensor *t = safetensors_find(st, name);
     if (!t)
-        fail_msg("the source has no %s", name);
+        fx_fail("the source has no %s", name);
     size_t file_bytes;
     unsigned char *file = fx_read(fx_path(snapshot, st->shards[t->shard].name), &file_bytes);
     unsigned char *bytes = malloc((size_t)t->bytes + 1);
@@ -39,7 +39,7 @@ static void check_resident(const char *snapshot, const struct safetensors *st, c
     static const char *const SUFFIXES[] = {".weight", ".scales", ".biases"};
     const struct stored_tensor *t = gturbo_find(store, spec->name);
     if (!t)
-        fail_msg("the install has no %s", spec->name);
+        fx_fail("the install has no %s", spec->name);
     assert_int_equal(t->dtype, spec->dtype);
     assert_memory_equal(t->shape, spec->shape, sizeof t->shape);
     const uint64_t offsets[] = {t->offset, t->scale_offset, t->bias_offset};
@@ -90,7 +90,7 @@ static void check_stack(const char *snapshot, const struct safetensors *st, stru
 static void check_round_trip(const char *snapshot, const char *output, recipe_fn fn)
 {
     struct gturbo *store;
-    struct safetensors *st;
+    struct safetensors *st = NULL;
     struct source *source;
     struct recipe recipe;
     json_t *config = json_load_file(fx_path(snapshot, "config.json"), 0, NULL);
@@ -128,7 +128,7 @@ static void small_model_round_trip(void **state)
     char *snapshot = fx_snapshot(), *out = fx_temp();
     char *output = fx_path(out, "small.gturbo");
     sluice_install_options o = {.source_dir = snapshot, .output_dir = output};
-    sluice_install_report r;
+    sluice_install_report r = {0};
     assert_ok(fx_install_with(&o, &r, err));
     check_round_trip(snapshot, output, fx_recipe);
     fx_assert_clean(output);
@@ -163,7 +163,7 @@ static void demo_round_trip(void **state)
     char *out = fx_temp();
     char *output = fx_path(out, "demo.gturbo");
     sluice_install_options o = {.source_dir = DEMO_DIR, .output_dir = output};
-    sluice_install_report r;
+    sluice_install_report r = {0};
     assert_ok(store_install(&o, fx_demo_recipe, &r, err));
     assert_int_equal(r.source_bytes, 18276368);
     assert_int_equal(r.skipped_tensors, 0);
@@ -406,7 +406,7 @@ static void cancel_and_resume(void **state)
     assert_int_not_equal(access(output, F_OK), 0);
     assert_fails(fx_install(snapshot, output, err), SLUICE_E_EXISTS,
                  "go on with --resume or start over with --discard");
-    sluice_install_report r;
+    sluice_install_report r = {0};
     assert_fails(interrupt(snapshot, output, 40, true, &r, err), SLUICE_E_CANCELLED, "go on with --resume");
     assert_true(r.reused_bytes > 20 * FX_RANGE_BYTES);
     uint64_t before = r.reused_bytes;
@@ -432,7 +432,7 @@ static void resume_repairs_damage(void **state)
     fx_flip(fx_path(partial, "packed_experts/layer_01.bin"), 1, true); /* another recorded range */
     assert_int_equal(truncate(fx_path(partial, "packed_experts/layer_02.bin"), 3), 0);
     sluice_install_options o = {.source_dir = snapshot, .output_dir = output, .resume = true};
-    sluice_install_report r;
+    sluice_install_report r = {0};
     assert_ok(fx_install_with(&o, &r, err));
     assert_true(r.reused_bytes > 0);
     fx_assert_same_dir(whole, output);
