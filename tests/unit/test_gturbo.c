@@ -13,7 +13,7 @@ static int set_up(void **state)
 {
     (void)state;
     snapshot = fx_snapshot();
-    root = fx_temp();
+    root = fx_temp_fast();
     install = fx_path(root, "small.gturbo");
     assert_ok(fx_install(snapshot, install, err));
     return 0;
