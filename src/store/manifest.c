@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "store/paths.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,8 +207,7 @@ sluice_status manifest_write(const char *dir, const struct manifest_content *c, 
 {
     mem_hook_json();
     char source[sizeof "sha256:" + SHA256_HEX_BYTES];
-    strcpy(source, "sha256:");
-    strcat(source, c->source_sha256);
+    (void)snprintf(source, sizeof source, "sha256:%s", c->source_sha256);
     json_t *root = json_object();
     char *text = NULL, *path = file_join(dir, MANIFEST_NAME);
     int failed = 0;

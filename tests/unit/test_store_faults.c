@@ -79,14 +79,12 @@ static bool install_with_fault(enum fault_kind kind, uint64_t n, bool over)
         return false;
     }
     if (status == SLUICE_OK || e.detail[0] == '\0')
-        fail_msg("%s %llu failed, the install said \"%s\"", KIND_NAMES[kind], (unsigned long long)n,
-                 e.detail);
+        fx_fail("%s %llu failed, the install said \"%s\"", KIND_NAMES[kind], (unsigned long long)n, e.detail);
     if (access(output, F_OK) == 0)
         fx_assert_same_dir(whole,
                            output); /* complete: the fault came after the rename, or it is the old one */
     if (install(output, true, over, &e) != SLUICE_OK)
-        fail_msg("after %s %llu failed, a resume says: %s", KIND_NAMES[kind], (unsigned long long)n,
-                 e.detail);
+        fx_fail("after %s %llu failed, a resume says: %s", KIND_NAMES[kind], (unsigned long long)n, e.detail);
     fx_assert_same_dir(whole, output);
     fx_assert_clean(output);
     return true;
@@ -98,7 +96,7 @@ static void sweep_install(enum fault_kind kind, uint64_t least, bool over)
     while (install_with_fault(kind, n, over))
         n++;
     if (n <= least)
-        fail_msg("only %llu of the %ss were reached", (unsigned long long)n - 1, KIND_NAMES[kind]);
+        fx_fail("only %llu of the %ss were reached", (unsigned long long)n - 1, KIND_NAMES[kind]);
 }
 
 static void install_survives_allocations(void **state)
@@ -228,7 +226,7 @@ static void sweep_call(sluice_status (*call)(sluice_error *), bool may_succeed)
                 break;
             }
             if (status == SLUICE_OK && !may_succeed)
-                fail_msg("%s %llu failed unnoticed", KIND_NAMES[kind], (unsigned long long)n);
+                fx_fail("%s %llu failed unnoticed", KIND_NAMES[kind], (unsigned long long)n);
         }
 }
 

@@ -107,7 +107,7 @@ static void finish(const char *output, bool over)
     sluice_error e = {0};
     sluice_status status = install(output, over, true, 0, 0, &e);
     if (status != SLUICE_OK && status != SLUICE_E_EXISTS)
-        fail_msg("the last resume says: %s", e.detail);
+        fx_fail("the last resume says: %s", e.detail);
     fx_assert_same_dir(whole, output);
     struct gturbo *store;
     assert_ok(gturbo_open(output, SLUICE_VERIFY_RECEIPT, NULL, &store, err));
