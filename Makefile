@@ -68,6 +68,7 @@ help: ## list the targets and the variables
 # ---- building ----
 
 # Compared on every run, rewritten only when different: what depends on it is rebuilt when flags change.
+# mkdir as a make function, because $(file) is expanded before the recipe's first line runs.
 $(BUILD)/flags: FORCE
 	@$(shell mkdir -p $(@D))$(file >$@.new,$(CC) $(OPT) | $(KERNEL_OPT) | $(ALL_CFLAGS) | $(ALL_LDFLAGS) $(LIBS) $(CLI_LIBS) $(TEST_LIBS))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
@@ -209,7 +210,7 @@ format: ## rewrite every file as clang-format wants it
 # ---- installing ----
 
 # Where `sluice demo` looks, from its own place in bin/.
-DEMO := share/sluice/demo/dictionary-moe
+DEMO := share/sluice/demo
 INSTALLED = bin/sluice lib/libsluice.a lib/pkgconfig/sluice.pc include/sluice.h share/man/man1/sluice.1 \
 	share/bash-completion/completions/sluice share/zsh/site-functions/_sluice $(DEMO)
 
@@ -231,7 +232,7 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 
 uninstall: ## remove what install put there
 	cd $(DESTDIR)$(PREFIX) && rm -rf $(INSTALLED)
-	cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty share/sluice/demo share/sluice 2>/dev/null || true
+	cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty share/sluice 2>/dev/null || true
 
 clean: ## delete build/
 	rm -rf $(BUILD)
