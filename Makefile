@@ -210,7 +210,7 @@ format: ## rewrite every file as clang-format wants it
 # ---- installing ----
 
 # Where `sluice demo` looks, from its own place in bin/.
-DEMO := share/sluice/demo/dictionary-moe
+DEMO := share/sluice/demo
 INSTALLED = bin/sluice lib/libsluice.a lib/pkgconfig/sluice.pc include/sluice.h share/man/man1/sluice.1 \
 	share/bash-completion/completions/sluice share/zsh/site-functions/_sluice $(DEMO)
 
@@ -232,7 +232,7 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 
 uninstall: ## remove what install put there
 	cd $(DESTDIR)$(PREFIX) && rm -rf $(INSTALLED)
-	cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty share/sluice/demo share/sluice 2>/dev/null || true
+	cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty share/sluice 2>/dev/null || true
 
 clean: ## delete build/
 	rm -rf $(BUILD)
