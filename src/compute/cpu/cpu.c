@@ -267,7 +267,7 @@ static void prepare(struct cpu *cpu, const struct mat *m, const float *x, uint32
     quant->cols = m->cols;
     quant->bits = m->bits;
     quant->group_size = m->group_size;
-    quant->code_stride = (m->cols + 63) / 64 * 64;
+    quant->code_stride = (m->cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT;
     quant->group_stride = (m->cols / m->group_size + LANES - 1) / LANES * LANES;
     spread(cpu, n_rows, 1, (size_t)n_rows * m->cols, quantize_span, x);
 }
@@ -679,7 +679,7 @@ static void take_scratch(struct taker *taker, const struct backend_limits *limit
     width = width > heads_width ? width : heads_width;
     cpu->width = width > UINT32_MAX ? UINT32_MAX : (uint32_t)width;
     const size_t group_stride = (width / GROUP_MIN + LANES) / LANES * LANES;
-    cpu->quant.codes = take(taker, rows, (width + 63) / 64 * 64, 1);
+    cpu->quant.codes = take(taker, rows, (width + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT, 1);
     cpu->quant.scales = take(taker, rows, group_stride, sizeof(float));
     cpu->quant.sums = take(taker, rows, group_stride, sizeof(float));
     cpu->gate = take(taker, rows, limits->inner, sizeof(float));
