@@ -1,8 +1,10 @@
 #include "base/thread.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -12,28 +14,42 @@
 
 #define LANES_MAX 256
 
-/* Generations: the caller raises `generation` and waits until `busy` is 0 again. A worker spins a little
- * before it parks: the gaps between operations of a token are a few microseconds, a futex wake costs more. */
-enum { SPIN_ROUNDS = 2000 };
+/* How long a thread spins before it parks. The gaps between the operations of a token are a few microseconds
+ * and a wake through the kernel costs five to fifty; on a busy machine spinning takes time from those who
+ * could use it. */
+enum { SPIN_NS = 30000, PAUSES = 16 };
+
+/* A wait for others' parts this much longer than the caller's own parts took means that one of them lost its
+ * processor. Then the caller runs alone for a multiple of what it waited: about a tenth of the time goes into
+ * finding out again. */
+enum { STALL_NS = 100000, STALL_FACTOR = 2, ALONE_FACTOR = 10 };
+#define ALONE_NS_MAX 200000000u
+
+enum { PART_BITS = 16, PARTS_MAX = 65535, CACHE_LINE = 64 };
 
 struct worker {
     struct pool *pool;
     pthread_t thread;
-    uint32_t lane;
 };
 
 struct pool {
-    uint32_t lanes;
-    struct worker *workers; /* lanes - 1, for lanes 1.. */
+    uint32_t lanes, n_workers;
+    struct worker *workers;
     pthread_mutex_t callers;
-    pthread_mutex_t lock;
+    uint64_t alone_until_ns; /* guarded by `callers` */
+    pthread_mutex_t lock;    /* for parking only */
     pthread_cond_t wake, done;
-    _Atomic uint64_t generation;
-    _Atomic uint32_t busy;
-    /* Written before `generation` rises, while every worker waits for that; read after it has risen. */
-    bool stop;
-    pool_fn fn;
-    void *arg;
+    _Atomic uint32_t parked, caller_parked;
+    _Atomic bool stop;
+    /* Number of the run (32 bits), its parts (16), the next part to take (16). A thread takes a part by
+     * raising the last; that fails when the run has changed, so what was read of `fn` and `arg` belongs to
+     * it. Kept away from what else is written often. */
+    char before_ticket[CACHE_LINE];
+    _Atomic uint64_t ticket;
+    _Atomic(pool_fn) fn;
+    _Atomic(void *) arg;
+    char before_left[CACHE_LINE];
+    _Atomic uint32_t left; /* parts that are not finished */
 };
 
 static inline void relax(void)
@@ -45,44 +61,89 @@ static inline void relax(void)
 #endif
 }
 
-static uint64_t wait_generation(struct pool *pool, uint64_t seen)
+static uint32_t next_part(uint64_t ticket)
 {
-    for (int i = 0; i < SPIN_ROUNDS; i++) {
-        uint64_t now = atomic_load_explicit(&pool->generation, memory_order_acquire);
-        if (now != seen)
-            return now;
-        relax();
-    }
-    (void)pthread_mutex_lock(&pool->lock);
-    uint64_t now;
-    while ((now = atomic_load(&pool->generation)) == seen)
-        (void)pthread_cond_wait(&pool->wake, &pool->lock);
-    (void)pthread_mutex_unlock(&pool->lock);
-    return now;
+    return (uint32_t)ticket & PARTS_MAX;
 }
 
-static void *worker_main(void *arg)
+static uint32_t parts_of(uint64_t ticket)
 {
-    struct worker *worker = arg;
-    struct pool *pool = worker->pool;
-    uint64_t seen = 0;
-    for (;;) {
-        seen = wait_generation(pool, seen);
-        if (pool->stop)
-            return NULL;
-        pool->fn(pool->arg, worker->lane, pool->lanes);
-        if (atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_acq_rel) == 1) {
+    return (uint32_t)(ticket >> PART_BITS) & PARTS_MAX;
+}
+
+static bool has_part(uint64_t ticket)
+{
+    return next_part(ticket) < parts_of(ticket);
+}
+
+/* Take and run parts until none is left to take. */
+static void take_parts(struct pool *pool)
+{
+    uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+    while (has_part(ticket)) {
+        const pool_fn fn = atomic_load_explicit(&pool->fn, memory_order_relaxed);
+        void *arg = atomic_load_explicit(&pool->arg, memory_order_relaxed);
+        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket + 1, memory_order_acq_rel,
+                                                   memory_order_acquire))
+            continue;
+        fn(arg, next_part(ticket), parts_of(ticket));
+        if (atomic_fetch_sub(&pool->left, 1) == 1 && atomic_load(&pool->caller_parked)) {
             (void)pthread_mutex_lock(&pool->lock);
             (void)pthread_cond_signal(&pool->done);
             (void)pthread_mutex_unlock(&pool->lock);
         }
+        ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     }
 }
 
-static void publish(struct pool *pool)
+/* Spin until `ready(pool)`, or for SPIN_NS. */
+static bool spin_for(struct pool *pool, bool (*ready)(struct pool *))
+{
+    const uint64_t until = clock_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < PAUSES; i++) {
+            if (ready(pool))
+                return true;
+            relax();
+        }
+    } while (clock_ns() < until);
+    return false;
+}
+
+static bool has_work(struct pool *pool)
+{
+    return has_part(atomic_load_explicit(&pool->ticket, memory_order_acquire)) ||
+           atomic_load_explicit(&pool->stop, memory_order_relaxed);
+}
+
+static bool is_done(struct pool *pool)
+{
+    return atomic_load_explicit(&pool->left, memory_order_acquire) == 0;
+}
+
+/* `parked` rises before has_work() is asked for the last time, and the caller reads it after it published:
+ * one of the two sees the other. Both use sequentially consistent accesses. */
+static void *worker_main(void *arg)
+{
+    struct pool *pool = ((struct worker *)arg)->pool;
+    for (;;) {
+        if (!spin_for(pool, has_work)) {
+            (void)pthread_mutex_lock(&pool->lock);
+            atomic_fetch_add(&pool->parked, 1);
+            while (!has_part(atomic_load(&pool->ticket)) && !atomic_load(&pool->stop))
+                (void)pthread_cond_wait(&pool->wake, &pool->lock);
+            atomic_fetch_sub(&pool->parked, 1);
+            (void)pthread_mutex_unlock(&pool->lock);
+        }
+        if (atomic_load(&pool->stop))
+            return NULL;
+        take_parts(pool);
+    }
+}
+
+static void wake_all(struct pool *pool)
 {
     (void)pthread_mutex_lock(&pool->lock);
-    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
     (void)pthread_cond_broadcast(&pool->wake);
     (void)pthread_mutex_unlock(&pool->lock);
 }
@@ -121,7 +182,7 @@ sluice_status pool_open(struct pool **out, uint32_t lanes, sluice_error *err)
         return err_memory(err, sizeof *pool + lanes * sizeof *workers, "the thread pool");
     }
     pool->workers = workers;
-    pool->lanes = 1;
+    pool->lanes = lanes;
     (void)pthread_mutex_init(&pool->callers, NULL);
     (void)pthread_mutex_init(&pool->lock, NULL);
     (void)pthread_cond_init(&pool->wake, NULL);
@@ -131,13 +192,11 @@ sluice_status pool_open(struct pool **out, uint32_t lanes, sluice_error *err)
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     int failed = 0;
-    for (uint32_t lane = 1; lane < lanes && !failed; lane++) {
-        workers[lane - 1] = (struct worker){.pool = pool, .lane = lane};
-        failed = fault_hit(FAULT_ALLOC)
-                     ? ENOMEM
-                     : pthread_create(&workers[lane - 1].thread, NULL, worker_main, &workers[lane - 1]);
-        if (!failed)
-            pool->lanes = lane + 1;
+    while (pool->n_workers + 1 < lanes && !failed) {
+        struct worker *worker = &workers[pool->n_workers];
+        worker->pool = pool;
+        failed = fault_hit(FAULT_ALLOC) ? ENOMEM : pthread_create(&worker->thread, NULL, worker_main, worker);
+        pool->n_workers += !failed;
     }
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed) {
@@ -152,10 +211,10 @@ void pool_close(struct pool *pool)
 {
     if (!pool)
         return;
-    pool->stop = true;
-    publish(pool);
-    for (uint32_t lane = 1; lane < pool->lanes; lane++)
-        (void)pthread_join(pool->workers[lane - 1].thread, NULL);
+    atomic_store(&pool->stop, true);
+    wake_all(pool);
+    for (uint32_t i = 0; i < pool->n_workers; i++)
+        (void)pthread_join(pool->workers[i].thread, NULL);
     (void)pthread_cond_destroy(&pool->done);
     (void)pthread_cond_destroy(&pool->wake);
     (void)pthread_mutex_destroy(&pool->lock);
@@ -169,25 +228,54 @@ uint32_t pool_lanes(const struct pool *pool)
     return pool->lanes;
 }
 
-void pool_run(struct pool *pool, pool_fn fn, void *arg)
+static void publish(struct pool *pool, uint32_t parts, pool_fn fn, void *arg)
 {
+    const uint64_t run = (atomic_load_explicit(&pool->ticket, memory_order_relaxed) >> 2 * PART_BITS) + 1;
+    atomic_store_explicit(&pool->fn, fn, memory_order_relaxed);
+    atomic_store_explicit(&pool->arg, arg, memory_order_relaxed);
+    atomic_store_explicit(&pool->left, parts, memory_order_relaxed);
+    atomic_store(&pool->ticket, run << 2 * PART_BITS | (uint64_t)parts << PART_BITS);
+    if (atomic_load(&pool->parked))
+        wake_all(pool);
+}
+
+static void await_others(struct pool *pool)
+{
+    if (is_done(pool) || spin_for(pool, is_done))
+        return;
+    (void)pthread_mutex_lock(&pool->lock);
+    atomic_store(&pool->caller_parked, 1);
+    while (atomic_load(&pool->left) != 0)
+        (void)pthread_cond_wait(&pool->done, &pool->lock);
+    atomic_store(&pool->caller_parked, 0);
+    (void)pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_run_parts(struct pool *pool, uint32_t parts, pool_fn fn, void *arg)
+{
+    assert(parts <= PARTS_MAX);
     (void)pthread_mutex_lock(&pool->callers);
-    if (pool->lanes > 1) {
-        pool->fn = fn;
-        pool->arg = arg;
-        atomic_store(&pool->busy, pool->lanes - 1);
-        publish(pool);
-    }
-    fn(arg, 0, pool->lanes);
-    for (int i = 0; i < SPIN_ROUNDS && atomic_load_explicit(&pool->busy, memory_order_acquire) != 0; i++)
-        relax();
-    if (atomic_load_explicit(&pool->busy, memory_order_acquire) != 0) {
-        (void)pthread_mutex_lock(&pool->lock);
-        while (atomic_load(&pool->busy) != 0)
-            (void)pthread_cond_wait(&pool->done, &pool->lock);
-        (void)pthread_mutex_unlock(&pool->lock);
+    const uint64_t from = clock_ns();
+    if (pool->lanes == 1 || parts < 2 || from < pool->alone_until_ns) {
+        for (uint32_t part = 0; part < parts; part++)
+            fn(arg, part, parts);
+    } else {
+        publish(pool, parts, fn, arg);
+        take_parts(pool);
+        const uint64_t own = clock_ns();
+        await_others(pool);
+        const uint64_t waited = clock_ns() - own;
+        if (waited > STALL_NS + STALL_FACTOR * (own - from)) {
+            const uint64_t alone = ALONE_FACTOR * waited;
+            pool->alone_until_ns = own + waited + (alone < ALONE_NS_MAX ? alone : ALONE_NS_MAX);
+        }
     }
     (void)pthread_mutex_unlock(&pool->callers);
+}
+
+void pool_run(struct pool *pool, pool_fn fn, void *arg)
+{
+    pool_run_parts(pool, pool->lanes, fn, arg);
 }
 
 void pool_share(size_t n, size_t grain, uint32_t lane, uint32_t lanes, size_t *begin, size_t *end)

@@ -39,7 +39,7 @@ static void compare_quantized(const struct cpu_kernels *isa, uint32_t bits, uint
         struct quant q = {.cols = cols,
                           .group_size = group,
                           .bits = (uint8_t)bits,
-                          .code_stride = (cols + 63) / 64 * 64,
+                          .code_stride = (cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT,
                           .group_stride = (groups + 15) / 16 * 16};
         q.codes = aligned_alloc(64, (size_t)rows * q.code_stride);
         q.scales = aligned_alloc(64, (size_t)rows * q.group_stride * 4);

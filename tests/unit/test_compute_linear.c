@@ -8,7 +8,7 @@ static struct cpu_kernels kernels;
 static struct quant new_quant(uint32_t rows, uint32_t cols, uint32_t group, uint32_t bits)
 {
     struct quant q = {.cols = cols, .group_size = group, .bits = (uint8_t)bits};
-    q.code_stride = (cols + 63) / 64 * 64;
+    q.code_stride = (cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT;
     q.group_stride = (cols / group + 15) / 16 * 16;
     q.codes = test_malloc((size_t)rows * q.code_stride);
     q.scales = new_floats((size_t)rows * q.group_stride);

@@ -8,10 +8,12 @@
 #include <assert.h>
 #include <string.h>
 
-/* Below this many multiply-adds (or elements, weighed by their cost) handing work to other threads costs more
- * than it saves: waking them takes a few microseconds. */
-enum { PARALLEL_WORK_MIN = 1 << 15, OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024 };
-enum { COST_COPY = 1, COST_EXP = 8, COST_SINCOS = 64 };
+/* Below this many multiply-adds of int8 (or what takes their time) handing work to other threads costs more
+ * than it saves: a round trip takes about a microsecond, and a core does some 30 of them in a nanosecond.
+ * Above, every thread gets several parts, which evens out what it loses to others. */
+enum { PARALLEL_WORK_MIN = 1 << 17, PART_WORK_MIN = 1 << 18, PARTS_PER_LANE = 4 };
+enum { OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024 };
+enum { COST_ELEMENT = 2, COST_FLOAT = 3, COST_QUANTIZE = 8, COST_EXP = 32, COST_SINCOS = 1024 };
 enum { ROPE_TABLES = 2 }; /* a model with sliding and full attention has two kinds of rotation */
 enum { GROUP_MIN = 32 };
 
@@ -74,7 +76,9 @@ static void spread(struct cpu *cpu, size_t n, size_t grain, size_t work, span_fn
         return;
     }
     struct span_run run = {cpu, fn, job, n, grain};
-    pool_run(cpu->pool, run_span, &run);
+    const size_t most = cpu->lanes * PARTS_PER_LANE, worth = work / PART_WORK_MIN;
+    const size_t parts = worth < cpu->lanes ? cpu->lanes : worth < most ? worth : most;
+    pool_run_parts(cpu->pool, (uint32_t)parts, run_span, &run);
 }
 
 /* ---- stored vectors ---- */
@@ -123,7 +127,7 @@ static void embed(struct backend *backend, const struct mat *table, const int32_
                   float scale, float *out)
 {
     struct embed_job job = {table, ids, scale, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * table->cols, embed_span, &job);
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * table->cols * COST_ELEMENT, embed_span, &job);
 }
 
 struct norm_job {
@@ -146,7 +150,7 @@ static void norm(struct backend *backend, const float *x, const struct mat *weig
 {
     struct cpu *cpu = cpu_of(backend);
     struct norm_job job = {x, decode_vector(cpu, weight, cols), out, cols, eps};
-    spread(cpu, n_rows, 1, (size_t)n_rows * cols, norm_span, &job);
+    spread(cpu, n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, norm_span, &job);
 }
 
 struct scale_cols_job {
@@ -168,7 +172,7 @@ static void scale_cols(struct backend *backend, float *x, const struct mat *vec,
 {
     struct cpu *cpu = cpu_of(backend);
     struct scale_cols_job job = {x, decode_vector(cpu, vec, cols), s, cols};
-    spread(cpu, n_rows, 1, (size_t)n_rows * cols, scale_cols_span, &job);
+    spread(cpu, n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, scale_cols_span, &job);
 }
 
 /* ---- elements ---- */
@@ -189,7 +193,7 @@ static void add_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 static void add(struct backend *backend, const float *a, const float *b, size_t n, float *out)
 {
     struct element_job job = {.a = a, .b = b, .out = out};
-    spread(cpu_of(backend), n, ELEMENT_GRAIN, n, add_span, &job);
+    spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_ELEMENT, add_span, &job);
 }
 
 static void scale_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
@@ -201,7 +205,7 @@ static void scale_span(struct cpu *cpu, const void *arg, size_t begin, size_t en
 static void scale(struct backend *backend, float *x, float s, size_t n)
 {
     struct element_job job = {.out = x, .s = s};
-    spread(cpu_of(backend), n, ELEMENT_GRAIN, n, scale_span, &job);
+    spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_ELEMENT, scale_span, &job);
 }
 
 static void gated_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
@@ -249,6 +253,12 @@ static bool same_input(const struct cpu *cpu, const struct mat *a, const struct 
     return a->group_size == b->group_size && a->bits == b->bits;
 }
 
+/* Of a multiply-add: in float it takes that much longer. */
+static size_t cost_of(const struct cpu *cpu, const struct mat *m)
+{
+    return quantizes(cpu, m) ? 1 : COST_FLOAT;
+}
+
 static void quantize_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 {
     const float *x = arg;
@@ -267,9 +277,9 @@ static void prepare(struct cpu *cpu, const struct mat *m, const float *x, uint32
     quant->cols = m->cols;
     quant->bits = m->bits;
     quant->group_size = m->group_size;
-    quant->code_stride = (m->cols + 63) / 64 * 64;
+    quant->code_stride = (m->cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT;
     quant->group_stride = (m->cols / m->group_size + LANES - 1) / LANES * LANES;
-    spread(cpu, n_rows, 1, (size_t)n_rows * m->cols, quantize_span, x);
+    spread(cpu, n_rows, 1, (size_t)n_rows * m->cols * COST_QUANTIZE, quantize_span, x);
 }
 
 static void multiply(struct cpu *cpu, const struct mat *m, size_t begin, size_t end, const float *x,
@@ -326,7 +336,8 @@ static void linear(struct backend *backend, const struct mat *const *mats, uint3
         }
         prepare(cpu, mats[first], x, n_rows);
         struct linear_job job = {mats, first, n_mats, n_rows, x, ys};
-        spread(cpu, outputs, OUTPUT_GRAIN, outputs * mats[first]->cols * n_rows, linear_span, &job);
+        spread(cpu, outputs, OUTPUT_GRAIN, outputs * mats[first]->cols * n_rows * cost_of(cpu, mats[first]),
+               linear_span, &job);
     }
 }
 
@@ -362,7 +373,8 @@ static void expert(struct backend *backend, const struct expert_mats *mats, enum
     if (same_input(cpu, gate, up)) {
         struct expert_job job = {mats, act, n_rows, x};
         prepare(cpu, gate, x, n_rows);
-        spread(cpu, inner, OUTPUT_GRAIN, 2 * inner * gate->cols * n_rows, hidden_span, &job);
+        spread(cpu, inner, OUTPUT_GRAIN, 2 * inner * gate->cols * n_rows * cost_of(cpu, gate), hidden_span,
+               &job);
     } else {
         linear(backend, (const struct mat *[]){gate, up}, 2, x, n_rows, (float *[]){cpu->gate, cpu->up});
         gated(backend, act, cpu->gate, cpu->up, inner * n_rows, cpu->gate);
@@ -431,7 +443,7 @@ static void rope(struct backend *backend, float *x, uint32_t n_rows, uint32_t he
     if (n_rows == 0 || rope->pairs == 0)
         return;
     struct rope_job job = {rope_table(cpu, rope, n_rows, position0), x, heads, head_dim, rope->half};
-    spread(cpu, n_rows, 1, (size_t)n_rows * heads * head_dim, rope_span, &job);
+    spread(cpu, n_rows, 1, (size_t)n_rows * heads * head_dim * COST_ELEMENT, rope_span, &job);
 }
 
 /* ---- keys, values, attention ---- */
@@ -466,7 +478,7 @@ static void kv_store(struct backend *backend, const struct kv_view *kv, const fl
     const uint32_t skip = n_rows > kv->slots ? n_rows - kv->slots : 0;
     const size_t cols = (size_t)kv->kv_heads * kv->head_dim;
     struct kv_job job = {kv, k + skip * cols, v + skip * cols, position0 + skip};
-    spread(cpu_of(backend), n_rows - skip, 1, 2 * cols * (n_rows - skip), kv_span, &job);
+    spread(cpu_of(backend), n_rows - skip, 1, 2 * cols * (n_rows - skip) * COST_ELEMENT, kv_span, &job);
 }
 
 /* Queries are numbered kv head, row, head of the group, and taken `batch` at a time, so that the queries of a
@@ -527,7 +539,7 @@ static void attention(struct backend *backend, const struct attention *attention
                                 .position0 = position0,
                                 .group = attention->heads / kv->kv_heads,
                                 .batch = share < ATTEND_QUERIES ? share : ATTEND_QUERIES};
-    if ((size_t)n_rows * attention->heads * span * kv->head_dim * 2 < PARALLEL_WORK_MIN)
+    if ((size_t)n_rows * attention->heads * span * kv->head_dim * 2 * COST_FLOAT < PARALLEL_WORK_MIN)
         attention_lane(&job, 0, 1);
     else
         pool_run(cpu->pool, attention_lane, &job);
@@ -585,7 +597,7 @@ static void gather(struct backend *backend, const float *x, const uint32_t *inde
                    uint32_t cols, float *out)
 {
     struct move_job job = {x, index, cols, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_COPY, gather_span, &job);
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, gather_span, &job);
 }
 
 static void scatter_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
@@ -600,7 +612,7 @@ static void scatter(struct backend *backend, const float *x, const uint32_t *ind
                     uint32_t cols, float *out)
 {
     struct move_job job = {x, index, cols, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_COPY, scatter_span, &job);
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, scatter_span, &job);
 }
 
 struct weighted_sum_job {
@@ -621,7 +633,7 @@ static void weighted_sum(struct backend *backend, const float *ys, const float *
                          uint32_t k, uint32_t cols, float *out)
 {
     struct weighted_sum_job job = {ys, weights, k, cols, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * k * cols, weighted_sum_span, &job);
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * k * cols * COST_ELEMENT, weighted_sum_span, &job);
 }
 
 /* ---- open ---- */
@@ -679,7 +691,7 @@ static void take_scratch(struct taker *taker, const struct backend_limits *limit
     width = width > heads_width ? width : heads_width;
     cpu->width = width > UINT32_MAX ? UINT32_MAX : (uint32_t)width;
     const size_t group_stride = (width / GROUP_MIN + LANES) / LANES * LANES;
-    cpu->quant.codes = take(taker, rows, (width + 63) / 64 * 64, 1);
+    cpu->quant.codes = take(taker, rows, (width + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT, 1);
     cpu->quant.scales = take(taker, rows, group_stride, sizeof(float));
     cpu->quant.sums = take(taker, rows, group_stride, sizeof(float));
     cpu->gate = take(taker, rows, limits->inner, sizeof(float));

@@ -1,28 +1,110 @@
 #include "compute/cpu/kernels.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+#ifdef __aarch64__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 static bool usable_always(void)
 {
     return true;
 }
 
 #ifdef __x86_64__
-static bool usable_fma(void)
+
+/* __builtin_cpu_supports asks the processor, and by XGETBV whether the system saves the registers. */
+static bool usable_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool usable_avx512(void)
+{
+    return usable_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool usable_avx512vnni(void)
+{
+    return usable_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+
+/* Clang 14 does not know the name: leaf 7, subleaf 1, EAX bit 4. */
+static bool usable_avxvnni(void)
+{
+    unsigned a, b, c, d;
+    return usable_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1u);
+}
+
+#endif
+#ifdef __aarch64__
+static bool usable_dotprod(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 }
 #endif
 
 const struct cpu_isa CPU_ISAS[] = {
-    {"ref", usable_always, cpu_fill_ref},
+    {"ref", "portable C, the definition of the arithmetic", usable_always, cpu_fill_ref},
 #ifdef __x86_64__
-    {"ref-fma", usable_fma, cpu_fill_ref_fma},
+    {"avx2", "AVX2, FMA, F16C", usable_avx2, cpu_fill_avx2},
+    {"avxvnni", "AVX2 with AVX-VNNI", usable_avxvnni, cpu_fill_avxvnni},
+    {"avx512", "AVX-512 F, BW, DQ, VL", usable_avx512, cpu_fill_avx512},
+    {"avx512vnni", "AVX-512 with VNNI", usable_avx512vnni, cpu_fill_avx512vnni},
+#endif
+#ifdef __aarch64__
+    {"neon", "NEON with dot product", usable_dotprod, cpu_fill_neon},
 #endif
 };
 const uint32_t CPU_ISA_COUNT = sizeof CPU_ISAS / sizeof *CPU_ISAS;
 
-void cpu_kernels_best(struct cpu_kernels *kernels)
+const struct cpu_isa *cpu_isa_best(void)
 {
+    const struct cpu_isa *best = &CPU_ISAS[0];
     for (uint32_t i = 0; i < CPU_ISA_COUNT; i++)
         if (CPU_ISAS[i].usable())
-            CPU_ISAS[i].fill(kernels);
+            best = &CPU_ISAS[i];
+    return best;
+}
+
+static void list_isas(char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < CPU_ISA_COUNT && used < bytes; i++)
+        if (CPU_ISAS[i].usable())
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", CPU_ISAS[i].name);
+}
+
+sluice_status cpu_isa_find(const char *name, const struct cpu_isa **isa, sluice_error *err)
+{
+    char usable[160];
+    *isa = cpu_isa_best();
+    if (!name || strcmp(name, "auto") == 0)
+        return SLUICE_OK;
+    list_isas(usable, sizeof usable);
+    for (uint32_t i = 0; i < CPU_ISA_COUNT; i++) {
+        if (strcmp(CPU_ISAS[i].name, name) != 0)
+            continue;
+        *isa = &CPU_ISAS[i];
+        if (CPU_ISAS[i].usable())
+            return SLUICE_OK;
+        return err_set(err, SLUICE_E_UNSUPPORTED,
+                       "this processor does not have the instruction set %s (%s); it has: %s", name,
+                       CPU_ISAS[i].about, usable);
+    }
+    return err_set(err, SLUICE_E_ARGUMENT,
+                   "there is no instruction set \"%s\" in this build; this processor can use: auto, %s", name,
+                   usable);
+}
+
+void cpu_kernels_best(struct cpu_kernels *kernels)
+{
+    cpu_isa_best()->fill(kernels);
 }

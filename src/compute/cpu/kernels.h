@@ -1,10 +1,9 @@
-/* The primitives of the CPU backend: what an instruction set may implement in its own way, with the same
- * bits.
+/* The primitives of the CPU backend: what an instruction set implements in its own way, with the same bits.
  *
- * ref.c defines every primitive. A file per instruction set overwrites the slots that it has something better
- * for; cpu.c cuts operations into primitives and spreads them over the threads. A primitive is called from
- * many threads at once, on disjoint outputs, and keeps no state. Weight pointers have 2-byte alignment, float
- * rows that of float, struct quant's arrays 64 bytes. */
+ * ref.c defines every primitive, and a file per instruction set fills the table with its own; cpu.c cuts
+ * operations into primitives and spreads them over the threads. A primitive is called from many threads at
+ * once, on disjoint outputs, and keeps no state. Weight pointers have 2-byte alignment, float rows that of
+ * float, struct quant's arrays 64 bytes. */
 #ifndef COMPUTE_CPU_KERNELS_H
 #define COMPUTE_CPU_KERNELS_H
 
@@ -15,13 +14,16 @@
 /* Accumulators of every reduction: element (or group, or position) i goes to accumulator i mod 16. */
 #define LANES 16
 
+/* code_stride of struct quant: kernels read whole units of up to this many codes. */
+#define CODE_UNIT 256
+
 /* Rows of x quantized for weights of one group size and one width. */
 struct quant {
-    int8_t *codes; /* [rows][code_stride]; the order inside a group is the kernel's private affair */
+    int8_t *codes; /* [rows][code_stride]; their order is private to an instruction set */
     float *scales; /* [rows][group_stride]: s = absmax / 127 of each group */
     float *sums;   /* [rows][group_stride]: s * sum of the group's codes */
     uint32_t cols, group_size;
-    uint32_t code_stride, group_stride; /* cols and groups rounded up to 64 and 16; the padding is not set */
+    uint32_t code_stride, group_stride; /* cols and groups rounded up to 256 and 16; the padding may be set */
     uint8_t bits;                       /* of the weights */
 };
 
@@ -52,7 +54,7 @@ typedef void linear_kernel(const struct mat *m, uint32_t begin, uint32_t end, co
                            float *y);
 
 struct cpu_kernels {
-    const char *name; /* of the best instruction set in it */
+    const char *name; /* of the instruction set */
 
     /* ---- formats ---- */
     void (*widen)(enum dtype dtype, const void *values, size_t n, float *out);     /* bf16, f16, f32 */
@@ -84,11 +86,11 @@ struct cpu_kernels {
     bool (*finite)(const float *x, size_t n);
 };
 
-/* Instruction sets in the order in which they overwrite each other's slots; the first is the reference, which
- * fills them all and is usable everywhere. */
+/* Instruction sets, each better than those before it where it is usable; the first is the reference, which is
+ * usable everywhere. `fill` sets every slot. */
 struct cpu_isa {
-    const char *name;
-    bool (*usable)(void); /* by this processor */
+    const char *name, *about;
+    bool (*usable)(void); /* by this processor and system */
     void (*fill)(struct cpu_kernels *kernels);
 };
 
@@ -97,10 +99,20 @@ extern const uint32_t CPU_ISA_COUNT;
 
 void cpu_fill_ref(struct cpu_kernels *kernels);
 #ifdef __x86_64__
-void cpu_fill_ref_fma(struct cpu_kernels *kernels); /* ref.c compiled for AVX2 and FMA */
+void cpu_fill_avx2(struct cpu_kernels *kernels);
+void cpu_fill_avxvnni(struct cpu_kernels *kernels);
+void cpu_fill_avx512(struct cpu_kernels *kernels);
+void cpu_fill_avx512vnni(struct cpu_kernels *kernels);
+#endif
+#ifdef __aarch64__
+void cpu_fill_neon(struct cpu_kernels *kernels);
 #endif
 
-/* The best of each slot on this processor. */
+/* The best instruction set that is usable here. */
+const struct cpu_isa *cpu_isa_best(void);
+/* The one called `name`; NULL or "auto": the best. SLUICE_E_ARGUMENT: there is none of that name;
+ * SLUICE_E_UNSUPPORTED: this processor cannot run it. */
+sluice_status cpu_isa_find(const char *name, const struct cpu_isa **isa, sluice_error *err);
 void cpu_kernels_best(struct cpu_kernels *kernels);
 
 /* cpu_backend_open with these kernels, which are copied. */

@@ -6,8 +6,7 @@
  * fused but what is written fmaf. Inputs are expected finite; with others no operation misbehaves, but which
  * NaN comes out is not defined.
  *
- * The loops over 16 lanes are written so that a compiler turns each into vector instructions. ref_fma.c
- * includes this file to compile it a second time. */
+ * The loops over 16 lanes are written so that a compiler turns each into vector instructions. */
 #include "compute/cpu/kernels.h"
 
 #include "compute/half.h"
@@ -16,11 +15,6 @@
 #include <assert.h>
 
 enum { GROUP_MAX = 128 };
-
-#ifndef REF_FILL
-#define REF_FILL cpu_fill_ref
-#define REF_NAME "ref"
-#endif
 
 /* For functions whose constant arguments decide how their loops compile. */
 #define INLINE static inline __attribute__((always_inline))
@@ -731,10 +725,10 @@ static void attend(const struct attend *a, const struct attend_query *queries, u
     }
 }
 
-void REF_FILL(struct cpu_kernels *kernels)
+void cpu_fill_ref(struct cpu_kernels *kernels)
 {
     *kernels = (struct cpu_kernels){
-        .name = REF_NAME,
+        .name = "ref",
         .widen = widen,
         .narrow = narrow,
         .dequantize_row = dequantize_row,
