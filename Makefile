@@ -148,6 +148,9 @@ variant = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) EXTRA="$(2)" OPT="-O1
 THREADED = $(shell tests/units.sh --reaching 'base/thread\.h|io/readpool\.h|pthread_create|sluice_(engine|session)')
 HEAVY    = $(shell tests/units.sh --reaching 'compute/|experts/|sluice_(engine|session)')
 
+# Ten and more times slower: tests take their short form (tests/unit/support/unit.h) and may take longer.
+SLOW := SLUICE_TEST_SHORT=1 UNIT_TIMEOUT=1800
+
 asan: ## run unit tests, corpora and command-line cases under address and undefined-behaviour sanitizers
 	@tests/deps.sh build test
 	+@$(call variant,asan,-fsanitize=address$(,)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
@@ -155,13 +158,13 @@ asan: ## run unit tests, corpora and command-line cases under address and undefi
 
 tsan: ## run the threaded unit tests under the thread sanitizer
 	@tests/deps.sh build test
-	+@$(call variant,tsan,-fsanitize=thread) unit UNITS="$(THREADED)" \
+	+@$(call variant,tsan,-fsanitize=thread) unit UNITS="$(THREADED)" $(SLOW) \
 		RUNNER="$$(tests/units.sh --fixed-addresses)"
 
 # Kernels and whole-model runs take minutes under valgrind and hold few allocations: the sanitizers have them.
 valgrind: ## run the unit tests of the parts that parse and allocate under valgrind
 	@tests/deps.sh build test valgrind
-	@$(MAKE) --no-print-directory unit SLUICE_TEST_SHORT=1 \
+	@$(MAKE) --no-print-directory unit $(SLOW) \
 		UNITS="$(filter-out $(HEAVY),$(UNIT_SRC:tests/unit/%.c=%))" \
 		RUNNER="valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect"
 
@@ -177,7 +180,7 @@ ARM64_PKG_CONFIG := /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig
 arm64: ## cross-compile for arm64 into build/arm64 and run the unit tests under qemu
 	@tests/deps.sh build test arm64
 	@PKG_CONFIG_LIBDIR=$(ARM64_PKG_CONFIG) $(MAKE) --no-print-directory BUILD=$(BUILD)/arm64 \
-		CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar SLUICE_TEST_SHORT=1 \
+		CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar $(SLOW) \
 		RUNNER="$$(tests/units.sh --arm64-runner)" all unit
 
 bench: $(BENCH_BIN) ## build and run the programs of bench/

@@ -94,7 +94,8 @@ static sluice_status change_case(struct call *c, enum letter_case how)
         made = utf8_encode(to, bytes);
         if (upper && cp == 0xDF) {
             made = 2;
-            memcpy(bytes, how == UPPER ? "SS" : "Ss", 2);
+            bytes[0] = 'S';
+            bytes[1] = how == UPPER ? 'S' : 's';
         }
         /* Marks of a character are equal byte by byte only when it is not cut; take the first one's. */
         bool own = text->marks ? text->marks[at] != 0 : string.own;
@@ -376,7 +377,7 @@ static sluice_status function_raise(struct call *c)
 
 static sluice_status function_range(struct call *c)
 {
-    int64_t given[3], start = 0, stop, step = 1;
+    int64_t given[3] = {0}, start = 0, stop, step = 1;
     for (size_t i = 0; i < 3; i++)
         if (c->args[i].kind != VALUE_ABSENT && !value_integer(&c->args[i], &given[i]))
             return tmpl_fail(c->r, SLUICE_E_FORMAT, "range needs integers, not %s", value_type(&c->args[i]));

@@ -46,14 +46,6 @@ void tmpl_arena_close(struct tmpl_arena *a)
     memset(a, 0, sizeof *a);
 }
 
-sluice_status tmpl_refused(const struct tmpl_arena *a, sluice_error *err)
-{
-    if (a->over)
-        return err_set(err, SLUICE_E_UNSUPPORTED, TMPL_FILE " needs more than %zu MiB of memory",
-                       TMPL_MEMORY_BYTES_MAX >> 20);
-    return err_memory(err, a->total, TMPL_FILE);
-}
-
 /* ---- limits and errors ---- */
 
 sluice_status tmpl_fail(struct render *r, sluice_status status, const char *format, ...)

@@ -43,7 +43,13 @@ struct tmpl_arena {
 void *tmpl_take(struct tmpl_arena *arena, size_t bytes);
 void tmpl_arena_close(struct tmpl_arena *arena);
 /* The error for a refused tmpl_take. */
-sluice_status tmpl_refused(const struct tmpl_arena *arena, sluice_error *err);
+static inline sluice_status tmpl_refused(const struct tmpl_arena *arena, sluice_error *err)
+{
+    if (arena->over)
+        return err_set(err, SLUICE_E_UNSUPPORTED, TMPL_FILE " needs more than %zu MiB of memory",
+                       TMPL_MEMORY_BYTES_MAX >> 20);
+    return err_memory(err, arena->total, TMPL_FILE);
+}
 
 /* ---- tokens ---- */
 

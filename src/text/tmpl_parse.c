@@ -1,6 +1,7 @@
 #include "base/mem.h"
 #include "text/tmpl_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 struct parser {
@@ -71,16 +72,23 @@ static sluice_status expect_name(struct parser *p, const char **name)
 
 /* ---- nodes ---- */
 
-static sluice_status new_node(struct parser *p, enum node_kind kind, struct node **out)
+static struct node *new_node(struct parser *p, enum node_kind kind)
 {
-    *out = tmpl_take(p->arena, sizeof **out);
-    if (!*out)
-        return tmpl_refused(p->arena, p->err);
-    (*out)->kind = kind;
-    (*out)->line = p->t->line;
-    (*out)->height = 1;
-    return SLUICE_OK;
+    struct node *node = tmpl_take(p->arena, sizeof *node);
+    if (!node)
+        return NULL;
+    node->kind = kind;
+    node->line = p->t->line;
+    node->height = 1;
+    return node;
 }
+
+/* Make a node or return from the calling function. */
+#define NEW_NODE(p, kind, out)                                                                               \
+    do {                                                                                                     \
+        if (!(*(out) = new_node((p), (kind))))                                                               \
+            return tmpl_refused((p)->arena, (p)->err);                                                       \
+    } while (0)
 
 /* Evaluation recurses as deep as the tree is high. */
 static sluice_status raise(const struct parser *p, struct node *node, const struct node *child)
@@ -242,7 +250,7 @@ static sluice_status filter(struct parser *p, struct node **out)
 {
     struct node *node = NULL;
     const char *name = NULL;
-    TRY(new_node(p, NODE_FILTER, &node));
+    NEW_NODE(p, NODE_FILTER, &node);
     TRY(expect_name(p, &name));
     TRY(find_callable(p, node, CALL_FILTER, name));
     node->a = *out;
@@ -271,7 +279,7 @@ static sluice_status test(struct parser *p, struct node **out)
     struct node *node = NULL, *outer = NULL;
     const char *name = NULL;
     bool negated = skip_name(p, "not");
-    TRY(new_node(p, NODE_TEST, &node));
+    NEW_NODE(p, NODE_TEST, &node);
     TRY(expect_name(p, &name));
     TRY(find_callable(p, node, CALL_TEST, name));
     node->a = *out;
@@ -290,7 +298,7 @@ static sluice_status test(struct parser *p, struct node **out)
     *out = node;
     if (!negated)
         return SLUICE_OK;
-    TRY(new_node(p, NODE_UNARY, &outer));
+    NEW_NODE(p, NODE_UNARY, &outer);
     outer->name = "not";
     outer->a = node;
     *out = outer;
@@ -304,7 +312,7 @@ static sluice_status subscript(struct parser *p, struct node **out)
     struct node *node = NULL, *parts[3] = {NULL};
     size_t n = 0;
     bool slice = false;
-    TRY(new_node(p, NODE_ITEM, &node));
+    NEW_NODE(p, NODE_ITEM, &node);
     for (;;) {
         if (!is_operator(p, ":") && !is_operator(p, "]"))
             TRY(expression(p, &parts[n]));
@@ -333,11 +341,12 @@ static sluice_status subscript(struct parser *p, struct node **out)
 static sluice_status call(struct parser *p, struct node **out)
 {
     struct node *callee = *out, *node = NULL;
+    assert(callee);
     if (callee->kind == NODE_NAME) {
-        TRY(new_node(p, NODE_FUNCTION, &node));
+        NEW_NODE(p, NODE_FUNCTION, &node);
         TRY(find_callable(p, node, CALL_FUNCTION, callee->name));
     } else if (callee->kind == NODE_ATTRIBUTE) {
-        TRY(new_node(p, NODE_METHOD, &node));
+        NEW_NODE(p, NODE_METHOD, &node);
         TRY(find_callable(p, node, CALL_METHOD, callee->name));
         node->a = callee->a;
         TRY(raise(p, node, callee->a));
@@ -357,7 +366,7 @@ static sluice_status postfix(struct parser *p, struct node **out)
             TRY(subscript(p, out));
         } else if (skip_operator(p, ".")) {
             struct node *node = NULL;
-            TRY(new_node(p, NODE_ATTRIBUTE, &node));
+            NEW_NODE(p, NODE_ATTRIBUTE, &node);
             if (p->t->kind == TMPL_INTEGER) { /* a.0 is a[0] */
                 struct node *index = NULL;
                 TRY(primary(p, &index));
@@ -400,7 +409,7 @@ static const struct {
 
 static sluice_status word(struct parser *p, struct node **out)
 {
-    TRY(new_node(p, NODE_NAME, out));
+    NEW_NODE(p, NODE_NAME, out);
     (*out)->name = p->t->p;
     for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++) {
         if (!is_name(p, WORDS[i].name))
@@ -418,7 +427,7 @@ static sluice_status word(struct parser *p, struct node **out)
 static sluice_status string(struct parser *p, struct node **out)
 {
     size_t n = 0;
-    TRY(new_node(p, NODE_CONSTANT, out));
+    NEW_NODE(p, NODE_CONSTANT, out);
     for (const struct tmpl_token *t = p->t; t->kind == TMPL_STRING; t++)
         n += t->n;
     char *text = tmpl_take(p->arena, n + 1);
@@ -433,7 +442,7 @@ static sluice_status string(struct parser *p, struct node **out)
 
 static sluice_status number(struct parser *p, struct node **out)
 {
-    TRY(new_node(p, NODE_CONSTANT, out));
+    NEW_NODE(p, NODE_CONSTANT, out);
     struct value *v = &(*out)->constant;
     if (p->t->kind == TMPL_INTEGER) {
         *v = value_int(p->t->integer, true);
@@ -497,18 +506,18 @@ static sluice_status primary(struct parser *p, struct node **out)
         break;
     }
     if (skip_operator(p, "(")) {
-        TRY(new_node(p, NODE_LIST, out));
+        NEW_NODE(p, NODE_LIST, out);
         TRY(list_items(p, *out, ")", &commas));
         if ((*out)->n_items == 1 && !commas)
             *out = (*out)->items[0];
         return SLUICE_OK;
     }
     if (skip_operator(p, "[")) {
-        TRY(new_node(p, NODE_LIST, out));
+        NEW_NODE(p, NODE_LIST, out);
         return list_items(p, *out, "]", &commas);
     }
     if (skip_operator(p, "{")) {
-        TRY(new_node(p, NODE_DICT, out));
+        NEW_NODE(p, NODE_DICT, out);
         return dict_items(p, *out);
     }
     return fail(p, "an expression is expected");
@@ -520,7 +529,7 @@ static sluice_status unary(struct parser *p, bool with_filters, struct node **ou
 {
     if (is_operator(p, "-") || is_operator(p, "+")) {
         struct node *operand = NULL;
-        TRY(new_node(p, NODE_UNARY, out));
+        NEW_NODE(p, NODE_UNARY, out);
         (*out)->name = (p->t++)->p;
         TRY(enter(p));
         TRY(unary(p, false, &operand));
@@ -554,7 +563,7 @@ static sluice_status binary(struct parser *p, const char *const *operators, leve
         if (!found)
             return SLUICE_OK;
         struct node *node = NULL, *right = NULL;
-        TRY(new_node(p, NODE_BINARY, &node));
+        NEW_NODE(p, NODE_BINARY, &node);
         p->t++;
         TRY(tighter(p, &right));
         node->name = found;
@@ -584,7 +593,7 @@ static sluice_status concat(struct parser *p, struct node **out)
     if (!is_operator(p, "~"))
         return SLUICE_OK;
     struct node *node = NULL;
-    TRY(new_node(p, NODE_CONCAT, &node));
+    NEW_NODE(p, NODE_CONCAT, &node);
     TRY(add_item(p, node, *out));
     while (skip_operator(p, "~")) {
         TRY(product(p, out));
@@ -622,7 +631,7 @@ static sluice_status compare(struct parser *p, struct node **out)
     for (const char *name; (name = comparison(p));) {
         struct node *right = NULL;
         if (!node) {
-            TRY(new_node(p, NODE_COMPARE, &node));
+            NEW_NODE(p, NODE_COMPARE, &node);
             TRY(add_item(p, node, *out));
         }
         TRY(sum(p, &right));
@@ -638,7 +647,7 @@ static sluice_status negation(struct parser *p, struct node **out)
     if (!is_name(p, "not"))
         return compare(p, out);
     struct node *operand = NULL;
-    TRY(new_node(p, NODE_UNARY, out));
+    NEW_NODE(p, NODE_UNARY, out);
     (*out)->name = "not";
     p->t++;
     TRY(enter(p));
@@ -653,7 +662,7 @@ static sluice_status logical(struct parser *p, const char *name, level_fn tighte
     TRY(tighter(p, out));
     while (skip_name(p, name)) {
         struct node *node = NULL, *right = NULL;
-        TRY(new_node(p, NODE_BINARY, &node));
+        NEW_NODE(p, NODE_BINARY, &node);
         TRY(tighter(p, &right));
         node->name = name;
         node->a = *out;
@@ -682,7 +691,7 @@ static sluice_status expression(struct parser *p, struct node **out)
     TRY(disjunction(p, out));
     while (skip_name(p, "if")) {
         struct node *node = NULL, *condition = NULL, *otherwise = NULL;
-        TRY(new_node(p, NODE_CONDITION, &node));
+        NEW_NODE(p, NODE_CONDITION, &node);
         TRY(disjunction(p, &condition));
         if (skip_name(p, "else"))
             TRY(expression(p, &otherwise));
@@ -702,7 +711,7 @@ static sluice_status tuple(struct parser *p, struct node **out)
     if (!is_operator(p, ","))
         return SLUICE_OK;
     struct node *node = NULL;
-    TRY(new_node(p, NODE_LIST, &node));
+    NEW_NODE(p, NODE_LIST, &node);
     TRY(add_item(p, node, *out));
     while (skip_operator(p, ",")) {
         if (p->t->kind == TMPL_BLOCK_END || p->t->kind == TMPL_OUTPUT_END)
@@ -729,7 +738,7 @@ static sluice_status end_block(struct parser *p)
 static sluice_status parse_if(struct parser *p, struct node **out)
 {
     static const char *const ENDS[] = {"elif", "else", "endif", NULL}, *const LAST[] = {"endif", NULL};
-    TRY(new_node(p, NODE_IF, out));
+    NEW_NODE(p, NODE_IF, out);
     do {
         struct node *condition = NULL, *then = NULL;
         TRY(tuple(p, &condition));
@@ -762,7 +771,7 @@ static sluice_status targets(struct parser *p, struct node *node)
 static sluice_status parse_for(struct parser *p, struct node **out)
 {
     static const char *const ENDS[] = {"else", "endfor", NULL}, *const LAST[] = {"endfor", NULL};
-    TRY(new_node(p, NODE_FOR, out));
+    NEW_NODE(p, NODE_FOR, out);
     struct node *node = *out, *otherwise = NULL;
     TRY(targets(p, node));
     if (!skip_name(p, "in"))
@@ -794,7 +803,7 @@ static sluice_status parse_for(struct parser *p, struct node **out)
 static sluice_status parse_set(struct parser *p, struct node **out)
 {
     static const char *const ENDS[] = {"endset", NULL};
-    TRY(new_node(p, NODE_SET, out));
+    NEW_NODE(p, NODE_SET, out);
     struct node *node = *out;
     TRY(targets(p, node));
     if (node->n_names == 1 && skip_operator(p, "."))
@@ -818,7 +827,7 @@ static sluice_status parse_jump(struct parser *p, enum node_kind kind, struct no
     if (!p->loops)
         return err_set(p->err, SLUICE_E_FORMAT, TMPL_FILE " line %d: break or continue outside of a loop",
                        p->t->line);
-    TRY(new_node(p, kind, out));
+    NEW_NODE(p, kind, out);
     return end_block(p);
 }
 
@@ -864,11 +873,11 @@ static sluice_status one(struct parser *p, struct node **out)
     }
     p->t++;
     if (t->kind == TMPL_DATA) {
-        TRY(new_node(p, NODE_DATA, out));
+        NEW_NODE(p, NODE_DATA, out);
         (*out)->constant = value_string(t->p, t->n, true);
         return SLUICE_OK;
     }
-    TRY(new_node(p, NODE_OUTPUT, out));
+    NEW_NODE(p, NODE_OUTPUT, out);
     TRY(tuple(p, &(*out)->a));
     TRY(raise(p, *out, (*out)->a));
     if (p->t->kind != TMPL_OUTPUT_END)
@@ -881,7 +890,7 @@ static sluice_status one(struct parser *p, struct node **out)
 static sluice_status body(struct parser *p, const char *const *ends, struct node **out)
 {
     TRY(enter(p));
-    TRY(new_node(p, NODE_BODY, out));
+    NEW_NODE(p, NODE_BODY, out);
     for (;;) {
         if (p->t->kind == TMPL_END) {
             p->depth--;

@@ -2,6 +2,7 @@
 #include "base/utf8.h"
 #include "text/tmpl_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -343,6 +344,7 @@ sluice_status builder_add(struct builder *b, const char *p, const unsigned char 
     }
     if (n == 0)
         return SLUICE_OK;
+    assert(b->p && b->marks);
     TRY(tmpl_step(b->r, n / 64));
     memcpy(b->p + b->n, p, n);
     if (marks)
@@ -379,7 +381,7 @@ static void float_text(double value, char out[40])
     char digits[32];
     int precision = 0;
     if (isnan(value) || isinf(value)) {
-        (void)strcpy(out, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
+        (void)snprintf(out, 40, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
         return;
     }
     do

@@ -40,8 +40,8 @@ static void test_goldens(void **state)
                                       json_is_string(variables) ? data : variables, &text, &marks, &err);
         if (want && status != SLUICE_OK)
             fail_msg("%s: %s", json_string_value(source), err.detail);
-        if (want &&
-            (text.len != json_string_length(want) || memcmp(text.p, json_string_value(want), text.len) != 0))
+        if (want && (text.len != json_string_length(want) || !text.p ||
+                     memcmp(text.p, json_string_value(want), text.len) != 0))
             fail_msg("%s: [%s], not [%s]", json_string_value(source), text.p, json_string_value(want));
         if (!want && status == SLUICE_OK)
             fail_msg("%s: renders [%s], must fail", json_string_value(source), text.p);

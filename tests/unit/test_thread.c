@@ -68,7 +68,7 @@ static void count_lane(void *arg, uint32_t lane, uint32_t lanes)
 static void every_lane_runs_once_per_call(void **state)
 {
     (void)state;
-    unsigned long runs = scaled(3000, 200);
+    unsigned long runs = scaled(3000, 1000);
     for (uint32_t lanes = 1; lanes <= LANES_TRIED; lanes = lanes < 4 ? lanes + 1 : lanes * 2) {
         struct pool *pool = opened(lanes);
         assert_int_equal(pool_lanes(pool), lanes);
@@ -107,7 +107,7 @@ static void work_is_visible_to_the_caller(void **state)
     enum { N = 1003 };
     uint32_t items[N];
     struct pool *pool = opened(4);
-    for (unsigned long round = 0; round < scaled(2000, 100); round++) {
+    for (unsigned long round = 0; round < scaled(2000, 500); round++) {
         uint64_t want = 0;
         for (size_t i = 0; i < N; i++) { /* written by the caller, read by the lanes */
             items[i] = (uint32_t)(i * 7 + round);
@@ -182,7 +182,7 @@ static void callers_take_turns(void **state)
     pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++) {
         callers[i] =
-            (struct caller){.pool = pool, .inside = &inside, .tally = {.lanes = 3}, .runs = scaled(500, 100)};
+            (struct caller){.pool = pool, .inside = &inside, .tally = {.lanes = 3}, .runs = scaled(500, 300)};
         assert_int_equal(pthread_create(&threads[i], NULL, call_many, &callers[i]), 0);
     }
     for (int i = 0; i < CALLERS; i++) {
