@@ -65,8 +65,8 @@ static inline void dot_into(float acc[LANES], const float *a, const float *b, si
     load_lanes(sum, acc, LANES);
     size_t k = 0;
     for (; k + LANES <= n; k += LANES)
-        for (int i = 0; i < LANES; i++)
-            sum[i] = fmaf(a[k + (size_t)i], b[k + (size_t)i], sum[i]);
+        for (size_t i = 0; i < LANES; i++)
+            sum[i] = fmaf(a[k + i], b[k + i], sum[i]);
     for (size_t i = 0; k + i < n; i++)
         sum[i] = fmaf(a[k + i], b[k + i], sum[i]);
     store_lanes(sum, acc, LANES);
@@ -242,8 +242,8 @@ static uint32_t absolute_maximum(const float *x, size_t n)
 static inline int32_t quantize_group(const float *x, uint32_t n, float s, uint32_t planes, int8_t *codes)
 {
     int8_t q[GROUP_MAX];
-    for (uint32_t k = 0; k < n; k += LANES)
-        for (uint32_t i = 0; i < LANES; i++) {
+    for (size_t k = 0; k < n; k += LANES)
+        for (size_t i = 0; i < LANES; i++) {
             float v = x[k + i] / s;
             v = math_select(v > 127.0f, 127.0f, v);
             v = math_select(v < -127.0f, -127.0f, v);
@@ -284,11 +284,11 @@ enum { DOT_LANES = 32 };
 INLINE int32_t dot_narrow(const uint8_t *codes, const int8_t *q, uint32_t n)
 {
     int16_t acc[DOT_LANES] = {0};
-    for (uint32_t k = 0; k < n; k += DOT_LANES)
-        for (uint32_t i = 0; i < DOT_LANES; i++)
+    for (size_t k = 0; k < n; k += DOT_LANES)
+        for (size_t i = 0; i < DOT_LANES; i++)
             acc[i] = (int16_t)(acc[i] + codes[k + i] * q[k + i]);
     int32_t sum = 0;
-    for (uint32_t i = 0; i < DOT_LANES; i++)
+    for (size_t i = 0; i < DOT_LANES; i++)
         sum += acc[i];
     return sum;
 }
@@ -296,7 +296,7 @@ INLINE int32_t dot_narrow(const uint8_t *codes, const int8_t *q, uint32_t n)
 INLINE int32_t dot_wide(const uint8_t *codes, const int8_t *q, uint32_t n)
 {
     int32_t sum = 0;
-    for (uint32_t k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++)
         sum += codes[k] * q[k];
     return sum;
 }
