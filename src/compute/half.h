@@ -17,7 +17,7 @@ MATH_FN uint16_t half_to_bf16(float x)
     uint32_t bits = math_bits(x);
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     uint32_t quiet = bits >> 16 | 0x40u;
-    return (uint16_t)((bits & ~MATH_SIGN) > MATH_INF_BITS ? quiet : rounded);
+    return (uint16_t)math_select_bits((bits & ~MATH_SIGN) > MATH_INF_BITS, quiet, rounded);
 }
 
 /* A float16 pattern shifted into place is the value times 2^-112, also for subnormals. */
@@ -25,8 +25,8 @@ MATH_FN float half_from_f16(uint16_t h)
 {
     uint32_t magnitude = (uint32_t)(h & 0x7fffu) << 13;
     uint32_t finite = math_bits(math_from_bits(magnitude) * 0x1p112f);
-    uint32_t special = magnitude | MATH_INF_BITS | (magnitude > 0x0f800000u ? 0x400000u : 0u);
-    uint32_t bits = magnitude < 0x0f800000u ? finite : special;
+    uint32_t special = magnitude | MATH_INF_BITS | (uint32_t)(magnitude > 0x0f800000u) << 22; /* quiet */
+    uint32_t bits = math_select_bits(magnitude < 0x0f800000u, finite, special);
     return math_from_bits(bits | (uint32_t)(h & 0x8000u) << 16);
 }
 
@@ -36,9 +36,9 @@ MATH_FN uint16_t half_to_f16(float x)
     uint32_t bits = math_bits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & ~MATH_SIGN;
     uint32_t subnormal = math_bits(math_from_bits(magnitude) + 0.5f) - math_bits(0.5f);
     uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-    uint32_t h = magnitude < 0x38800000u ? subnormal : normal;
-    h = magnitude >= 0x477ff000u ? 0x7c00u : h; /* 65520 and above round to infinity */
-    h = magnitude > MATH_INF_BITS ? (0x7e00u | (magnitude >> 13 & 0x3ffu)) : h;
+    uint32_t h = math_select_bits(magnitude < 0x38800000u, subnormal, normal);
+    h = math_select_bits(magnitude >= 0x477ff000u, 0x7c00u, h); /* 65520 and above round to infinity */
+    h = math_select_bits(magnitude > MATH_INF_BITS, 0x7e00u | (magnitude >> 13 & 0x3ffu), h);
     return (uint16_t)(h | sign);
 }
 

@@ -5,6 +5,9 @@
  * Errors are at most 2 ulp over all floats, subnormal arguments and results included (tests/unit/test_math.c
  * measures them). Where a NaN goes in, a NaN comes out; its payload is not defined.
  *
+ * Choices are written as masks: a compiler moves a side of ?: into a branch, and then cannot vectorise a loop
+ * around it, because the operations of that side might trap.
+ *
  * Compile with contraction off, without flush-to-zero, with correctly rounded division and square root.
  * Coefficients are minimax fits in the relative error of the function, rounded to float32. */
 #ifndef COMPUTE_MATH_H
@@ -37,6 +40,17 @@ MATH_FN float math_from_bits(uint32_t bits)
     return x;
 }
 
+MATH_FN uint32_t math_select_bits(int condition, uint32_t yes, uint32_t no)
+{
+    uint32_t mask = 0u - (uint32_t)(condition != 0);
+    return (yes & mask) | (no & ~mask);
+}
+
+MATH_FN float math_select(int condition, float yes, float no)
+{
+    return math_from_bits(math_select_bits(condition, math_bits(yes), math_bits(no)));
+}
+
 MATH_FN float math_abs(float x)
 {
     return math_from_bits(math_bits(x) & ~MATH_SIGN);
@@ -49,6 +63,11 @@ MATH_FN float math_abs(float x)
 MATH_FN float math_rint(float x)
 {
     return (x + MATH_ROUNDER) - MATH_ROUNDER;
+}
+
+MATH_FN int32_t math_rint_int(float x)
+{
+    return (int32_t)(math_bits(x + MATH_ROUNDER) - math_bits(MATH_ROUNDER));
 }
 
 /* x * 2^n for n in [-252, 254], rounded once: the first factor leaves a value near 1 normal. */
@@ -94,8 +113,8 @@ MATH_FN struct math_exp math_exp_parts(float hi, float lo)
 /* e^x; exactly 1 at 0. Below -104 the result is 0, above 88.73 infinite: the clamps are beyond both. */
 MATH_FN float math_exp(float x)
 {
-    x = x > 112.0f ? 112.0f : x;
-    x = x < -112.0f ? -112.0f : x;
+    x = math_select(x > 112.0f, 112.0f, x);
+    x = math_select(x < -112.0f, -112.0f, x);
     struct math_exp e = math_exp_parts(x, 0.0f);
     return math_scale2(1.0f + e.excess, e.exponent);
 }
@@ -110,7 +129,7 @@ MATH_FN float math_tanh(float x)
     p = fmaf(p, z, -0x1.555554p-2f);
     float near = fmaf(p, z * a, a);
     float far = 1.0f - 2.0f / (math_exp(2.0f * a) + 1.0f);
-    float t = a < 0.625f ? near : far;
+    float t = math_select(a < 0.625f, near, far);
     return math_from_bits(math_bits(t) | (math_bits(x) & MATH_SIGN));
 }
 
@@ -119,13 +138,13 @@ MATH_FN float math_tanh(float x)
  * result rounds once, and 1 + f is not rounded on its own where that would count twice. */
 MATH_FN float math_times_sigmoid(float num, float hi, float lo)
 {
-    float t = hi > 112.0f ? 112.0f : hi;
-    t = t < -112.0f ? -112.0f : t;
+    float t = math_select(hi > 112.0f, 112.0f, hi);
+    t = math_select(t < -112.0f, -112.0f, t);
     struct math_exp e = math_exp_parts(-t, -lo);
     int32_t n = e.exponent, m = n > 0 ? n : 0;
     float grows = e.excess + math_scale2(1.0f, -m);
     float fades = math_scale2(1.0f + e.excess, n - m);
-    float down = 1.0f + (n > 0 ? grows : fades);
+    float down = 1.0f + math_select(n > 0, grows, fades);
     return math_scale2(num / down, -m);
 }
 
@@ -137,7 +156,7 @@ MATH_FN float math_sigmoid(float x)
 /* x * sigmoid(x). Below -112 the result rounds to 0, and the clamp keeps -infinity * 0 away. */
 MATH_FN float math_silu(float x)
 {
-    float num = x < -112.0f ? -112.0f : x;
+    float num = math_select(x < -112.0f, -112.0f, x);
     return math_times_sigmoid(num, x, 0.0f);
 }
 
@@ -147,8 +166,8 @@ MATH_FN float math_gelu_tanh(float x)
 {
     const float a_hi = 0x1.988454p+0f, a_lo = -0x1.857936p-25f; /* 2 sqrt(2/pi) */
     const float b_hi = 0x1.2444f2p-4f, b_lo = 0x1.49b16ap-29f;  /* 2 sqrt(2/pi) * 0.044715 */
-    float num = x < -16.0f ? -16.0f : x;                        /* 2u(-16) = -317: the result is -0 */
-    float c = num > 16.0f ? 16.0f : num;
+    float num = math_select(x < -16.0f, -16.0f, x);             /* 2u(-16) = -317: the result is -0 */
+    float c = math_select(num > 16.0f, 16.0f, num);
     float z = c * c, z_lo = fmaf(c, c, -z);
     float bz = b_hi * z, bz_lo = fmaf(b_hi, z, -bz);
     float w = a_hi + bz, back = w - a_hi;
@@ -189,16 +208,16 @@ MATH_FN int32_t math_log_split(float x, float *m)
 MATH_FN float math_log_edges(float x, float r)
 {
     const float infinity = math_from_bits(MATH_INF_BITS);
-    r = x < infinity ? r : x;
-    r = x == 0.0f ? -infinity : r;
-    return x < 0.0f ? math_from_bits(0x7fc00000u) : r;
+    r = math_select(x < infinity, r, x);
+    r = math_select(x == 0.0f, -infinity, r);
+    return math_select(x < 0.0f, math_from_bits(0x7fc00000u), r);
 }
 
 MATH_FN float math_log(float x)
 {
     int small = x < 0x1p-126f;
-    float m, scaled = small ? x * 0x1p23f : x;
-    int32_t k = math_log_split(scaled, &m) - (small ? 23 : 0);
+    float m, scaled = math_select(small, x * 0x1p23f, x);
+    int32_t k = math_log_split(scaled, &m) - 23 * small;
     return math_log_edges(x, math_log_core(m - 1.0f, (float)k, 0.0f));
 }
 
@@ -206,11 +225,11 @@ MATH_FN float math_log(float x)
 MATH_FN float math_log1p(float x)
 {
     float u = 1.0f + x;
-    float lost = x < 1.0f ? x - (u - 1.0f) : 1.0f - (u - x);
+    float lost = math_select(x < 1.0f, x - (u - 1.0f), 1.0f - (u - x));
     float m;
     int32_t k = math_log_split(u, &m);
     float r = math_log_core(m - 1.0f, (float)k, lost / u);
-    r = math_abs(x) < 0x1p-24f ? x : r; /* keeps -0 and the subnormals */
+    r = math_select(math_abs(x) < 0x1p-24f, x, r); /* keeps -0 and the subnormals */
     return math_log_edges(u, r);
 }
 

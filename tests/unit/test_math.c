@@ -117,6 +117,7 @@ static void test_float_edges(void **state)
     assert_int_equal(math_bits(math_log1p(-0.0f)), MATH_SIGN);
     assert_int_equal(math_bits(math_gelu_tanh(-INFINITY)), MATH_SIGN);
     assert_int_equal(math_bits(math_silu(-INFINITY)), MATH_SIGN);
+    assert_true(math_rint_int(126.5f) == 126 && math_rint_int(-127.5f) == -128 && math_rint_int(-0.5f) == 0);
     assert_true(math_rint(2.5f) == 2.0f && math_rint(-3.5f) == -4.0f && math_rint(126.50001f) == 127.0f);
 }
 

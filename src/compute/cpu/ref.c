@@ -30,18 +30,40 @@ static inline float add_lanes(float acc[LANES])
     return (acc[0] + acc[2]) + (acc[1] + acc[3]);
 }
 
+/* Elementwise work goes through whole registers: load and store the next 16 of `count` values, or what
+ * is left of them, padded with zeros. */
+static inline void load_lanes(float lanes[LANES], const float *values, size_t count)
+{
+    if (count >= LANES)
+        for (size_t i = 0; i < LANES; i++)
+            lanes[i] = values[i];
+    else
+        for (size_t i = 0; i < LANES; i++)
+            lanes[i] = i < count ? values[i] : 0.0f;
+}
+
+static inline void store_lanes(const float lanes[LANES], float *values, size_t count)
+{
+    if (count >= LANES)
+        for (size_t i = 0; i < LANES; i++)
+            values[i] = lanes[i];
+    else
+        for (size_t i = 0; i < count; i++)
+            values[i] = lanes[i];
+}
+
 /* Continue acc with a[k] * b[k]; k = 0 is a multiple of 16 in the whole sum. */
 static inline void dot_into(float acc[LANES], const float *a, const float *b, size_t n)
 {
     float sum[LANES];
-    memcpy(sum, acc, sizeof sum);
+    load_lanes(sum, acc, LANES);
     size_t k = 0;
     for (; k + LANES <= n; k += LANES)
-        for (int i = 0; i < LANES; i++)
-            sum[i] = fmaf(a[k + (size_t)i], b[k + (size_t)i], sum[i]);
+        for (size_t i = 0; i < LANES; i++)
+            sum[i] = fmaf(a[k + i], b[k + i], sum[i]);
     for (size_t i = 0; k + i < n; i++)
         sum[i] = fmaf(a[k + i], b[k + i], sum[i]);
-    memcpy(acc, sum, sizeof sum);
+    store_lanes(sum, acc, LANES);
 }
 
 static inline float dot(const float *a, const float *b, size_t n)
@@ -49,28 +71,6 @@ static inline float dot(const float *a, const float *b, size_t n)
     float acc[LANES] = {0};
     dot_into(acc, a, b, n);
     return add_lanes(acc);
-}
-
-/* Elementwise work goes through whole registers: load and store the next 16 of `count` values, or what
- * is left of them, padded with zeros. */
-static inline void load_lanes(float lanes[LANES], const float *values, size_t count)
-{
-    if (count >= LANES) {
-        memcpy(lanes, values, LANES * sizeof *values);
-        return;
-    }
-    for (size_t i = 0; i < LANES; i++)
-        lanes[i] = i < count ? values[i] : 0.0f;
-}
-
-static inline void store_lanes(const float lanes[LANES], float *values, size_t count)
-{
-    if (count >= LANES) {
-        memcpy(values, lanes, LANES * sizeof *values);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        values[i] = lanes[i];
 }
 
 /* ---- formats ---- */
@@ -142,37 +142,34 @@ static inline size_t groups_of(const struct mat *m)
     return m->cols / m->group_size;
 }
 
-/* Codes of a group in their own order, 8 bytes at a time. */
-INLINE void unpack_group(const uint8_t *packed, uint32_t bits, uint32_t n, uint8_t *codes)
+/* The values of 32 codes, in their own order: fmaf(scale, code, bias). */
+enum { DEQUANTIZE_STEP = 32 };
+
+INLINE void dequantize_step(const uint8_t *packed, uint32_t bits, float scale, float bias, float *out)
 {
     const uint32_t per_byte = 8 / bits, mask = (1u << bits) - 1;
-    for (uint32_t b = 0; b < n / per_byte; b += 8, packed += 8, codes += 8 * per_byte)
-        for (uint32_t i = 0; i < 8; i++)
-            for (uint32_t p = 0; p < per_byte; p++)
-                codes[i * per_byte + p] = (uint8_t)(packed[i] >> (p * bits) & mask);
+    uint8_t codes[DEQUANTIZE_STEP];
+    for (uint32_t b = 0; b < DEQUANTIZE_STEP / per_byte; b++)
+        for (uint32_t p = 0; p < per_byte; p++)
+            codes[b * per_byte + p] = (uint8_t)(packed[b] >> (p * bits) & mask);
+    for (uint32_t k = 0; k < DEQUANTIZE_STEP; k++)
+        out[k] = fmaf(scale, (float)codes[k], bias);
 }
 
-/* The values of one group: fmaf(scale, code, bias). */
 static inline void dequantize_group(const uint8_t *packed, uint32_t bits, uint32_t n, float scale, float bias,
                                     float *out)
 {
-    uint8_t codes[GROUP_MAX] = {0};
-    switch (bits) {
-    case 2:
-        unpack_group(packed, 2, n, codes);
-        break;
-    case 4:
-        unpack_group(packed, 4, n, codes);
-        break;
-    default:
-        memcpy(codes, packed, n);
-    }
-    for (uint32_t k = 0; k < n; k += LANES) {
-        float v[LANES];
-        for (uint32_t i = 0; i < LANES; i++)
-            v[i] = fmaf(scale, (float)codes[k + i], bias);
-        store_lanes(v, out + k, LANES);
-    }
+    for (uint32_t k = 0; k < n; k += DEQUANTIZE_STEP, packed += DEQUANTIZE_STEP / 8 * bits)
+        switch (bits) {
+        case 2:
+            dequantize_step(packed, 2, scale, bias, out + k);
+            break;
+        case 4:
+            dequantize_step(packed, 4, scale, bias, out + k);
+            break;
+        default:
+            dequantize_step(packed, 8, scale, bias, out + k);
+        }
 }
 
 static void dequantize_row(const struct mat *m, uint32_t row, float *out)
@@ -239,12 +236,12 @@ static uint32_t absolute_maximum(const float *x, size_t n)
 static inline int32_t quantize_group(const float *x, uint32_t n, float s, uint32_t planes, int8_t *codes)
 {
     int8_t q[GROUP_MAX];
-    for (uint32_t k = 0; k < n; k += LANES)
-        for (uint32_t i = 0; i < LANES; i++) {
+    for (size_t k = 0; k < n; k += LANES)
+        for (size_t i = 0; i < LANES; i++) {
             float v = x[k + i] / s;
-            v = v > 127.0f ? 127.0f : v;
-            v = v < -127.0f ? -127.0f : v;
-            q[k + i] = (int8_t)(int32_t)math_rint(v);
+            v = math_select(v > 127.0f, 127.0f, v);
+            v = math_select(v < -127.0f, -127.0f, v);
+            q[k + i] = (int8_t)math_rint_int(v);
         }
     int32_t sum = 0;
     const uint32_t bytes = n / planes;
@@ -281,11 +278,11 @@ enum { DOT_LANES = 32 };
 INLINE int32_t dot_narrow(const uint8_t *codes, const int8_t *q, uint32_t n)
 {
     int16_t acc[DOT_LANES] = {0};
-    for (uint32_t k = 0; k < n; k += DOT_LANES)
-        for (uint32_t i = 0; i < DOT_LANES; i++)
+    for (size_t k = 0; k < n; k += DOT_LANES)
+        for (size_t i = 0; i < DOT_LANES; i++)
             acc[i] = (int16_t)(acc[i] + codes[k + i] * q[k + i]);
     int32_t sum = 0;
-    for (uint32_t i = 0; i < DOT_LANES; i++)
+    for (size_t i = 0; i < DOT_LANES; i++)
         sum += acc[i];
     return sum;
 }
@@ -293,7 +290,7 @@ INLINE int32_t dot_narrow(const uint8_t *codes, const int8_t *q, uint32_t n)
 INLINE int32_t dot_wide(const uint8_t *codes, const int8_t *q, uint32_t n)
 {
     int32_t sum = 0;
-    for (uint32_t k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++)
         sum += codes[k] * q[k];
     return sum;
 }
