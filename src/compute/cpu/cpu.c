@@ -242,7 +242,7 @@ static bool finite_all(struct backend *backend, const float *x, size_t n)
 
 static bool quantizes(const struct cpu *cpu, const struct mat *m)
 {
-    return m->dtype == DTYPE_AFFINE && cpu->activations == SLUICE_ACTIVATIONS_INT8;
+    return m->dtype == DTYPE_AFFINE && cpu->activations == SLUICE_ACTIVATIONS_INT8 && !m->precise;
 }
 
 /* Whether both take the same form of x. */
