@@ -23,7 +23,7 @@
 enum {
     TMPL_DEPTH_MAX = 200,   /* of the tree, and of values being printed or compared */
     TMPL_PARSE_DEPTH = 100, /* of brackets and blocks inside each other */
-    TMPL_STEPS_MAX = 20000000,
+    TMPL_STEPS_MAX = 5000000,
     TMPL_ARGS_MAX = 8,
 };
 #define TMPL_SOURCE_BYTES_MAX ((size_t)1 << 20)

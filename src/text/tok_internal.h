@@ -13,9 +13,10 @@
 #define TOK_FILE "tokenizer.json"
 
 enum {
-    TOK_IDS_MAX = 1 << 22, /* ids are below this; real vocabularies end before 300,000 */
-    TOK_OPS_MAX = 32,      /* steps of one chain */
-    TOK_DIRECT = 0x800,    /* code points whose token is found without hashing */
+    TOK_IDS_MAX = 1 << 22,    /* ids are below this; real vocabularies end before 300,000 */
+    TOK_MERGES_MAX = 1 << 23, /* real ones have up to 515,000 */
+    TOK_OPS_MAX = 32,         /* steps of one chain */
+    TOK_DIRECT = 0x800,       /* code points whose token is found without hashing */
 };
 #define TOK_NONE            UINT32_MAX
 #define TOK_TEXT_MAX        ((size_t)1 << 30) /* bytes of one text */
@@ -158,7 +159,7 @@ struct vocab {
     uint32_t *slots, slot_mask; /* spelling to id; TOK_NONE: free */
     unsigned char *in_model;    /* one bit per id: the model itself knows it */
     struct merge *merges;       /* by rank */
-    uint32_t n_merges;
+    uint32_t n_merges, cap_merges;
     uint32_t *merge_slots, merge_mask; /* pair to rank */
     uint32_t direct[TOK_DIRECT];       /* of one-character spellings the model knows */
     uint32_t bytes[256];               /* of "<0xHH>", for byte fallback */
@@ -182,9 +183,11 @@ sluice_status vocab_open(struct vocab *v, const json_t *model_vocab, const json_
 void vocab_close(struct vocab *v);
 /* Any token, or TOK_NONE. */
 uint32_t vocab_find(const struct vocab *v, const char *text, size_t n);
-/* Merges that would make a control token are left out: plain text must never become one. */
-sluice_status vocab_read_merges(struct vocab *v, const json_t *merges, const unsigned char *flags,
-                                sluice_error *err);
+/* Merges come in parts: room for `count` first, then any number of arrays of them. Those that would make a
+ * control token are left out: plain text must never become one. */
+sluice_status vocab_reserve_merges(struct vocab *v, size_t count, sluice_error *err);
+sluice_status vocab_add_merges(struct vocab *v, const json_t *merges, const unsigned char *flags,
+                               sluice_error *err);
 /* Fill `direct` and `bytes`, control tokens left out. */
 void vocab_index(struct vocab *v, const unsigned char *flags);
 /* Rank of a pair, or TOK_NONE. */
@@ -294,6 +297,22 @@ struct decoder {
 sluice_status decoder_open(struct decoder *d, const json_t *spec, const struct tokenizer *tokenizer,
                            sluice_error *err);
 void decoder_close(struct decoder *d);
+
+/* ---- reading the file ---- */
+
+/* Half a million merges make a tree of 200 MB. So model.merges is cut out of the text, and read in parts. */
+struct tok_document {
+    json_t *root;       /* the file with an empty model.merges, unless `whole` */
+    const char *merges; /* what stood between its brackets */
+    size_t merges_bytes, n_merges;
+    bool whole; /* nothing was cut: the text is not laid out as expected */
+};
+
+sluice_status tok_document_open(struct tok_document *document, const char *json, size_t bytes,
+                                sluice_error *err);
+void tok_document_close(struct tok_document *document);
+sluice_status tok_document_merges(const struct tok_document *document, struct vocab *v,
+                                  const unsigned char *flags, sluice_error *err);
 
 /* ---- the whole ---- */
 

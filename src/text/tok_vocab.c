@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "text/tok_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -254,38 +255,50 @@ static uint32_t find_model(const struct vocab *v, const char *text, size_t n)
     return id != TOK_NONE && vocab_in_model(v, id) ? id : TOK_NONE;
 }
 
-sluice_status vocab_read_merges(struct vocab *v, const json_t *merges, const unsigned char *flags,
-                                sluice_error *err)
+sluice_status vocab_reserve_merges(struct vocab *v, size_t count, sluice_error *err)
+{
+    if (count > TOK_MERGES_MAX)
+        return err_set(err, SLUICE_E_FORMAT, TOK_FILE " has %zu merges, the limit is %d", count,
+                       TOK_MERGES_MAX);
+    v->merges = mem_alloc(count * sizeof *v->merges);
+    if (!v->merges)
+        return err_memory(err, count * sizeof *v->merges, TOK_FILE);
+    v->cap_merges = (uint32_t)count;
+    return open_slots(&v->merge_slots, &v->merge_mask, count, err);
+}
+
+static sluice_status add_merge(struct vocab *v, const struct halves *h, struct str *joined,
+                               const unsigned char *flags, sluice_error *err)
+{
+    str_clear(joined);
+    if (!str_append(joined, h->left, h->left_bytes) || !str_append(joined, h->right, h->right_bytes))
+        return err_memory(err, h->left_bytes + h->right_bytes, TOK_FILE);
+    struct merge m = {find_model(v, h->left, h->left_bytes), find_model(v, h->right, h->right_bytes),
+                      find_model(v, joined->p, joined->len)};
+    if (m.left == TOK_NONE || m.right == TOK_NONE || m.merged == TOK_NONE)
+        return err_set(err, SLUICE_E_FORMAT, TOK_FILE ": merge %u names a token that is not there",
+                       v->n_merges);
+    uint32_t rank = v->n_merges++;
+    v->merges[rank] = m;
+    if (!(flags[m.merged] & TOK_CONTROL))
+        v->merge_slots[pair_slot(v, m.left, m.right)] = rank;
+    return SLUICE_OK;
+}
+
+sluice_status vocab_add_merges(struct vocab *v, const json_t *merges, const unsigned char *flags,
+                               sluice_error *err)
 {
     struct str joined = {0};
+    sluice_status status = SLUICE_OK;
     size_t count = json_array_size(merges);
-    sluice_status status = open_slots(&v->merge_slots, &v->merge_mask, count, err);
-    v->merges = mem_alloc(count * sizeof *v->merges);
-    if (status == SLUICE_OK && !v->merges)
-        status = err_memory(err, count * sizeof *v->merges, TOK_FILE);
+    assert(count <= v->cap_merges - v->n_merges);
     for (size_t i = 0; i < count && status == SLUICE_OK; i++) {
-        struct halves h = {0};
+        struct halves h = {"", "", 0, 0};
         bool skip;
-        TRY_OUT(read_merge(json_array_get(merges, i), i, &h, &skip, err));
-        if (skip)
-            continue;
-        str_clear(&joined);
-        if (!str_append(&joined, h.left, h.left_bytes) || !str_append(&joined, h.right, h.right_bytes)) {
-            status = err_memory(err, h.left_bytes + h.right_bytes, TOK_FILE);
-            goto out;
-        }
-        struct merge m = {find_model(v, h.left, h.left_bytes), find_model(v, h.right, h.right_bytes),
-                          find_model(v, joined.p, joined.len)};
-        if (m.left == TOK_NONE || m.right == TOK_NONE || m.merged == TOK_NONE) {
-            status = err_set(err, SLUICE_E_FORMAT, TOK_FILE ": merge %zu names a token that is not there", i);
-            goto out;
-        }
-        uint32_t rank = v->n_merges++;
-        v->merges[rank] = m;
-        if (!(flags[m.merged] & TOK_CONTROL))
-            v->merge_slots[pair_slot(v, m.left, m.right)] = rank;
+        status = read_merge(json_array_get(merges, i), v->n_merges, &h, &skip, err);
+        if (status == SLUICE_OK && !skip)
+            status = add_merge(v, &h, &joined, flags, err);
     }
-out:
     str_free(&joined);
     return status;
 }

@@ -18,9 +18,10 @@ static sluice_status refuse_option(const json_t *model, const char *key, sluice_
                : err_set(err, SLUICE_E_UNSUPPORTED, TOK_FILE ": the model's \"%s\" is not supported", key);
 }
 
-static sluice_status open_model(struct tokenizer *t, const json_t *root, sluice_error *err)
+static sluice_status open_model(struct tokenizer *t, const struct tok_document *document, sluice_error *err)
 {
     json_t *model, *vocab, *merges;
+    const json_t *root = document->root;
     const json_t *added = json_object_get(root, "added_tokens");
     TRY(json_need_object(root, "model", &model, TOK_FILE, err));
     if (json_has(model, "type")) {
@@ -54,7 +55,7 @@ static sluice_status open_model(struct tokenizer *t, const json_t *root, sluice_
         if (t->bpe.unk == TOK_NONE || !vocab_in_model(&t->vocab, t->bpe.unk))
             return err_set(err, SLUICE_E_FORMAT, TOK_FILE ": unk_token \"%s\" is not in the vocabulary", unk);
     }
-    return vocab_read_merges(&t->vocab, merges, t->flags, err);
+    return tok_document_merges(document, &t->vocab, t->flags, err);
 }
 
 static sluice_status open_chains(struct tokenizer *t, const json_t *root, sluice_error *err)
@@ -116,12 +117,13 @@ static sluice_status read_bos(struct tokenizer *t, const json_t *root, const jso
     return SLUICE_OK;
 }
 
-static sluice_status open_all(struct tokenizer *t, const json_t *root, const json_t *config,
+static sluice_status open_all(struct tokenizer *t, const struct tok_document *document, const json_t *config,
                               sluice_error *err)
 {
+    const json_t *root = document->root;
     if (!json_is_object(root))
         return err_set(err, SLUICE_E_FORMAT, TOK_FILE " is not a JSON object");
-    TRY(open_model(t, root, err));
+    TRY(open_model(t, document, err));
     TRY(open_chains(t, root, err));
     return read_bos(t, root, config, err);
 }
@@ -130,7 +132,8 @@ sluice_status tok_open(const char *tokenizer_json, size_t tokenizer_bytes, const
                        size_t config_bytes, struct tokenizer **tokenizer, sluice_error *err)
 {
     *tokenizer = NULL;
-    json_t *root = NULL, *config = NULL;
+    struct tok_document document = {0};
+    json_t *config = NULL;
     sluice_status status = SLUICE_OK;
     struct tokenizer *t = mem_calloc(1, sizeof *t);
     if (!t)
@@ -142,12 +145,12 @@ sluice_status tok_open(const char *tokenizer_json, size_t tokenizer_bytes, const
     }
     if (config_json)
         TRY_OUT(json_parse(config_json, config_bytes, CONFIG_FILE, &config, err));
-    TRY_OUT(json_parse(tokenizer_json, tokenizer_bytes, TOK_FILE, &root, err));
-    TRY_OUT(open_all(t, root, config, err));
+    TRY_OUT(tok_document_open(&document, tokenizer_json, tokenizer_bytes, err));
+    TRY_OUT(open_all(t, &document, config, err));
     *tokenizer = t;
     t = NULL;
 out:
-    json_decref(root);
+    tok_document_close(&document);
     json_decref(config);
     tok_close(t);
 #ifdef __GLIBC__

@@ -421,6 +421,52 @@ static void test_long_runs(void **state)
     mem_free(text);
 }
 
+/* ---- merges are read in parts ---- */
+
+/* Many merges, oddly spaced and in both spellings: as many parts, one result. */
+static void test_many_merges(void **state)
+{
+    (void)state;
+    struct str json = {0};
+    bool ok = str_puts(
+        &json,
+        "{\"a\" : [ \"\\\"]\" , {\"merges\":[1]} ], \"model\" :\n{ \"x\":[[],{}], \"vocab\": {\"a\":0");
+    enum { COUNT = 40000 };
+    for (int i = 1; i <= COUNT; i++)
+        ok = ok && str_printf(&json, ",\"%d\":%d", i, i);
+    ok = ok && str_puts(&json, "}, \"merges\" : [ ");
+    for (int i = 10; i <= COUNT; i++) {
+        int last = i % 10, head = i / 10;
+        const char *form = i % 3 ? "%s [ \"%d\" ,\n\"%d\" ]" : "%s\"%d %d\"";
+        if (last)
+            ok = ok && str_printf(&json, form, json.p[json.len - 2] == '[' ? "" : ", ", head, last);
+    }
+    assert_true(ok && str_puts(&json, " ] } }"));
+    struct tokenizer *t = open_text(json.p, json.len, "many merges");
+    check(t, "12", NULL, false, "12");
+    check(t, "39999a39998", NULL, false, "39 999 0 399 98");
+    check(t, "23456", NULL, false, "23 456");
+    tok_close(t);
+    /* The last one is read too. */
+    sluice_error last_err = {0};
+    json.len -= strlen(" ] } }");
+    assert_true(str_puts(&json, ",\"a b\"]}}"));
+    assert_int_equal(tok_open(json.p, json.len, NULL, 0, &t, &last_err), SLUICE_E_FORMAT);
+    assert_non_null(strstr(last_err.detail, "merge 35991 names a token"));
+    /* What is no JSON inside the merges is found there. */
+    static const char *const BROKEN[] = {"[\"a b\" x]",     "[,]", "[\"a b\",]", "[\"a b\" \"a b\"]",
+                                         "[[\"a\",\"b\"}]", "[1",  "{}"};
+    for (size_t i = 0; i < sizeof BROKEN / sizeof *BROKEN; i++) {
+        sluice_error err = {0};
+        str_clear(&json);
+        assert_true(
+            str_printf(&json, "{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":%s}}", BROKEN[i]));
+        assert_int_equal(tok_open(json.p, json.len, NULL, 0, &t, &err), SLUICE_E_FORMAT);
+        assert_null(t);
+    }
+    str_free(&json);
+}
+
 /* ---- memory ---- */
 
 /* Many components at once: every allocation of opening and encoding is refused in turn. */
@@ -497,7 +543,8 @@ int main(void)
         cmocka_unit_test(test_trust),     cmocka_unit_test(test_no_control_from_text),
         cmocka_unit_test(test_streams),   cmocka_unit_test(test_bos),
         cmocka_unit_test(test_refused),   cmocka_unit_test(test_runaway_pattern),
-        cmocka_unit_test(test_long_runs), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_long_runs), cmocka_unit_test(test_many_merges),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
