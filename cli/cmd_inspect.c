@@ -13,7 +13,7 @@
 
 struct inspect_options {
     const char *install;
-    bool tensors, json;
+    bool tensors, json, cpu;
     sluice_engine_options engine;
 };
 
@@ -25,6 +25,11 @@ static const struct flag rows[] = {
      FIELD(tensors, bool),
      .help = "list every tensor, with type, shape and place",
      .excludes = "json"},
+    {.name = "cpu",
+     .kind = FLAG_BOOL,
+     FIELD(cpu, bool),
+     .help = "list the instruction sets of this build and which of them runs; needs no INSTALL",
+     .excludes = "tensors"},
     {.name = "json",
      .kind = FLAG_BOOL,
      FIELD(json, bool),
@@ -183,6 +188,31 @@ static json_t *plan_json(const sluice_plan *plan, bool fits)
                      (json_int_t)plan->experts_per_layer);
 }
 
+/* ---- the processor ---- */
+
+enum { ISAS_MAX = 16 };
+
+static int show_cpu(bool json)
+{
+    sluice_cpu_isa isas[ISAS_MAX];
+    size_t n = sluice_cpu_isas(isas, ISAS_MAX);
+    json_t *list = json ? json_array() : NULL;
+    for (size_t i = 0; i < n && i < ISAS_MAX; i++) {
+        const sluice_cpu_isa *isa = &isas[i];
+        if (json)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:b, s:b}", "name", isa->name, "about",
+                                                  isa->about, "usable", isa->usable, "chosen", isa->best));
+        else
+            out_print("%-12s %-48s %s\n", isa->name, isa->about,
+                      isa->best     ? "chosen"
+                      : isa->usable ? "usable"
+                                    : "this processor lacks it");
+    }
+    if (json)
+        out_json(json_pack("{s:o}", "isas", list));
+    return EXIT_DONE;
+}
+
 static void out_line(const char *line)
 {
     out_print("%s\n", line);
@@ -195,6 +225,12 @@ static int run(void *options, const struct parse *parse)
     sluice_error error, plan_error;
     char *json = NULL;
     (void)parse;
+    if (o->cpu && o->install != NULL)
+        return fail_usage("--cpu looks at this machine, not at %s; leave one of them out", o->install);
+    if (o->cpu)
+        return show_cpu(o->json);
+    if (o->install == NULL)
+        return fail_usage("INSTALL is missing (a .gturbo directory), or --cpu");
     if (sluice_inspect(o->install, &json, &error) != SLUICE_OK)
         return fail_error(&error);
     json_error_t where;
@@ -224,10 +260,7 @@ static int run(void *options, const struct parse *parse)
 }
 
 static const struct operand operands[] = {
-    {.name = "INSTALL",
-     .required = true,
-     .offset = offsetof(struct inspect_options, install),
-     .help = "a .gturbo directory"},
+    {.name = "INSTALL", .offset = offsetof(struct inspect_options, install), .help = "a .gturbo directory"},
 };
 
 static const struct flag_group groups[] = {
@@ -247,6 +280,7 @@ const struct command cmd_inspect = {
              "for the "
              "given flags. Only headers are read. The exit code is 1 when the plan does not fit the memory.",
     .examples = "sluice inspect gemma.gturbo --memory 4G\n"
+                "sluice inspect --cpu\n"
                 "sluice inspect gemma.gturbo --json | jq .plan\n",
     .operands = operands,
     .n_operands = sizeof operands / sizeof *operands,

@@ -150,8 +150,19 @@ typedef struct sluice_engine_options {
     sluice_activations activations;
     sluice_eviction eviction;
     sluice_verification verification;
+    const char *isa;    /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
     sluice_watch watch; /* of the open itself */
 } sluice_engine_options;
+
+/* An instruction set that this build has kernels for. It decides speed, never output. */
+typedef struct sluice_cpu_isa {
+    const char *name, *about; /* static storage */
+    bool usable;              /* by this processor and system */
+    bool best;                /* what "auto" takes */
+} sluice_cpu_isa;
+
+/* Fill up to n rows, in rising preference; returns how many there are. */
+size_t sluice_cpu_isas(sluice_cpu_isa *isas, size_t n);
 
 #define SLUICE_PLAN_ITEMS 12
 

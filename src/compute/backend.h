@@ -126,8 +126,14 @@ struct backend {
 /* Scratch bytes that cpu_backend_open takes from its arena for these limits. */
 size_t cpu_backend_bytes(const struct backend_limits *limits, uint32_t lanes);
 
-/* The CPU backend. `pool` is borrowed; scratch comes from `arena` and lives as long. */
-sluice_status cpu_backend_open(struct pool *pool, sluice_activations activations,
+/* *isa becomes the name, in static storage, of the instruction set that it asks for; NULL and "auto" ask for
+ * the best. SLUICE_E_ARGUMENT: this build has no kernels for it; SLUICE_E_UNSUPPORTED: this processor cannot
+ * run them. */
+sluice_status cpu_isa_resolve(const char **isa, sluice_error *err);
+
+/* The CPU backend with the kernels of `isa` (NULL: the best). `pool` is borrowed; scratch comes from `arena`
+ * and lives as long. */
+sluice_status cpu_backend_open(struct pool *pool, const char *isa, sluice_activations activations,
                                const struct backend_limits *limits, struct arena *arena,
                                struct backend **backend, sluice_error *err);
 

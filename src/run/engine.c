@@ -16,6 +16,7 @@ static sluice_status fill_options(const sluice_engine_options *given, const stru
                                   sluice_engine_options *o, sluice_error *err)
 {
     *o = given ? *given : (sluice_engine_options){0};
+    TRY(cpu_isa_resolve(&o->isa, err));
     if (o->context_tokens > model->max_context)
         return err_set(err, SLUICE_E_ARGUMENT,
                        "a context of %u tokens was asked for, the model's maximum is %u", o->context_tokens,

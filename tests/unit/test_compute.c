@@ -22,12 +22,12 @@ static void test_open(void **state)
     assert_int_equal(pool_open(&pool, 3, &err), SLUICE_OK);
     const size_t bytes = cpu_backend_bytes(&LIMITS, 3);
     assert_int_equal(arena_open(&arena, NULL, bytes, "scratch", &err), SLUICE_OK);
-    assert_int_equal(cpu_backend_open(pool, SLUICE_ACTIVATIONS_INT8, &LIMITS, &arena, &backend, &err),
+    assert_int_equal(cpu_backend_open(pool, NULL, SLUICE_ACTIVATIONS_INT8, &LIMITS, &arena, &backend, &err),
                      SLUICE_OK);
     assert_int_equal(arena.used_bytes, bytes); /* planned to the byte */
     backend->ops->close(backend);
     /* The arena is used up: a second backend is refused, and says what it needs. */
-    assert_int_equal(cpu_backend_open(pool, SLUICE_ACTIVATIONS_INT8, &LIMITS, &arena, &backend, &err),
+    assert_int_equal(cpu_backend_open(pool, NULL, SLUICE_ACTIVATIONS_INT8, &LIMITS, &arena, &backend, &err),
                      SLUICE_E_BUDGET);
     assert_null(backend);
     assert_non_null(strstr(err.detail, "0 left"));
@@ -35,7 +35,7 @@ static void test_open(void **state)
     struct backend_limits none = LIMITS;
     none.rows = 0;
     assert_int_equal(arena_open(&arena, NULL, bytes, "scratch", &err), SLUICE_OK);
-    assert_int_equal(cpu_backend_open(pool, SLUICE_ACTIVATIONS_INT8, &none, &arena, &backend, &err),
+    assert_int_equal(cpu_backend_open(pool, NULL, SLUICE_ACTIVATIONS_INT8, &none, &arena, &backend, &err),
                      SLUICE_E_ARGUMENT);
     arena_close(&arena);
     pool_close(pool);

@@ -295,8 +295,48 @@ static void test_best(void **state)
         assert_non_null(slots[i]);
 }
 
+static void test_find(void **state)
+{
+    (void)state;
+    sluice_error err;
+    const struct cpu_isa *isa = NULL;
+    assert_int_equal(cpu_isa_find(NULL, &isa, &err), SLUICE_OK);
+    assert_ptr_equal(isa, cpu_isa_best());
+    assert_int_equal(cpu_isa_find("auto", &isa, &err), SLUICE_OK);
+    assert_ptr_equal(isa, cpu_isa_best());
+    for (uint32_t i = 0; i < CPU_ISA_COUNT; i++) {
+        sluice_status want = CPU_ISAS[i].usable() ? SLUICE_OK : SLUICE_E_UNSUPPORTED;
+        assert_int_equal(cpu_isa_find(CPU_ISAS[i].name, &isa, &err), want);
+        struct cpu_kernels kernels;
+        CPU_ISAS[i].fill(&kernels);
+        assert_string_equal(kernels.name, CPU_ISAS[i].name);
+    }
+    assert_int_equal(cpu_isa_find("mmx", &isa, &err), SLUICE_E_ARGUMENT);
+    assert_non_null(strstr(err.detail, "mmx"));
+    assert_non_null(strstr(err.detail, "ref"));
+}
+
+/* What a user sees: every row, one of them the best, which is usable. */
+static void test_list(void **state)
+{
+    (void)state;
+    sluice_cpu_isa isas[16];
+    const size_t n = sluice_cpu_isas(isas, 16);
+    size_t best = 0;
+    assert_true(n >= 1 && n <= 16);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(isas[i].usable || !isas[i].best);
+        best += isas[i].best;
+    }
+    assert_int_equal(best, 1);
+    memset(isas, 0, sizeof isas);
+    assert_int_equal(sluice_cpu_isas(isas, 0), n);
+    assert_null(isas[0].name);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_isas), cmocka_unit_test(test_best)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_isas), cmocka_unit_test(test_best),
+                                       cmocka_unit_test(test_find), cmocka_unit_test(test_list)};
     return cmocka_run_group_tests_name("compute_isa", tests, NULL, NULL);
 }

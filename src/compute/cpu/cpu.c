@@ -745,11 +745,14 @@ sluice_status cpu_backend_open_kernels(struct pool *pool, sluice_activations act
     return SLUICE_OK;
 }
 
-sluice_status cpu_backend_open(struct pool *pool, sluice_activations activations,
+sluice_status cpu_backend_open(struct pool *pool, const char *isa, sluice_activations activations,
                                const struct backend_limits *limits, struct arena *arena,
                                struct backend **backend, sluice_error *err)
 {
+    const struct cpu_isa *found;
     struct cpu_kernels kernels;
-    cpu_kernels_best(&kernels);
+    *backend = NULL;
+    TRY(cpu_isa_find(isa, &found, err));
+    found->fill(&kernels);
     return cpu_backend_open_kernels(pool, activations, limits, arena, &kernels, backend, err);
 }

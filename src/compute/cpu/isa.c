@@ -104,6 +104,23 @@ sluice_status cpu_isa_find(const char *name, const struct cpu_isa **isa, sluice_
                    usable);
 }
 
+sluice_status cpu_isa_resolve(const char **isa, sluice_error *err)
+{
+    const struct cpu_isa *found;
+    TRY(cpu_isa_find(*isa, &found, err));
+    *isa = found->name;
+    return SLUICE_OK;
+}
+
+size_t sluice_cpu_isas(sluice_cpu_isa *isas, size_t n)
+{
+    for (uint32_t i = 0; i < CPU_ISA_COUNT && i < n; i++) {
+        const struct cpu_isa *isa = &CPU_ISAS[i];
+        isas[i] = (sluice_cpu_isa){isa->name, isa->about, isa->usable(), isa == cpu_isa_best()};
+    }
+    return CPU_ISA_COUNT;
+}
+
 void cpu_kernels_best(struct cpu_kernels *kernels)
 {
     cpu_isa_best()->fill(kernels);
