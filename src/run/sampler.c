@@ -1,5 +1,6 @@
 #include "run/sampler.h"
 
+#include "compute/host.h"
 #include "compute/math64.h"
 
 #include <string.h>
@@ -43,21 +44,18 @@ sluice_status sluice_sampling_check(const sluice_sampling *p, sluice_error *err)
 
 /* ---- distribution ---- */
 
-static float largest(const float *x, uint32_t n)
-{
-    float best = x[0];
-    for (uint32_t i = 1; i < n; i++)
-        best = x[i] > best ? x[i] : best;
-    return best;
-}
-
 /* log(sum(exp(x - max))) + max, in double: the sum has up to 262,144 terms. */
 static double log_total(const float *x, uint32_t n)
 {
-    float max = largest(x, n);
+    enum { RUN = 512 };
+    float max = host_largest(x, n), e[RUN];
     double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += (double)math_exp(x[i] - max);
+    for (uint32_t i = 0; i < n; i += RUN) {
+        const uint32_t count = n - i < RUN ? n - i : RUN;
+        host_exp(x + i, max, count, e);
+        for (uint32_t j = 0; j < count; j++)
+            sum += (double)e[j];
+    }
     return (double)max + math64_log(sum);
 }
 
@@ -115,12 +113,18 @@ static void apply_biases(struct sampler *s, const sluice_sampling *p)
             s->candidates[p->biases[i].id].logit += p->biases[i].bias;
 }
 
+static bool has_penalty(const sluice_sampling *p)
+{
+    return (p->repetition_penalty != 0 && p->repetition_penalty != 1) || p->presence_penalty != 0 ||
+           p->frequency_penalty != 0;
+}
+
 /* Repetition as in CTRL (arXiv:1909.05858): divide positive logits, multiply negative ones. Presence and
  * frequency as in the OpenAI API: subtract once, and per occurrence. */
 static void apply_penalties(struct sampler *s, const int32_t *tokens, size_t n, const sluice_sampling *p)
 {
     float repetition = p->repetition_penalty == 0 ? 1 : p->repetition_penalty;
-    if (repetition == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0)
+    if (!has_penalty(p))
         return;
     memset(s->counts, 0, s->vocab * sizeof *s->counts);
     for (size_t i = 0; i < n; i++)
@@ -184,6 +188,16 @@ static int32_t draw(struct sampler *s, const sluice_sampling *p, uint64_t positi
     return best[-(ptrdiff_t)(kept - 1)].id; /* rounding: the last */
 }
 
+/* Without a bias or a penalty the logits themselves are the candidates. */
+static int32_t greedy_plain(const float *logits, uint32_t n)
+{
+    const float best = host_largest(logits, n);
+    uint32_t id = 0;
+    while (id + 1 < n && logits[id] != best)
+        id++;
+    return (int32_t)id;
+}
+
 static int32_t greedy(const struct sampler *s)
 {
     const struct candidate *best = s->candidates;
@@ -209,10 +223,14 @@ void sampler_draw(struct sampler *s, const float *logits, const int32_t *tokens,
                   const sluice_sampling *p, sluice_token_logprob *choice, sluice_token_logprob *top,
                   size_t n_top)
 {
-    load_candidates(s, logits);
-    apply_biases(s, p);
-    apply_penalties(s, tokens, n_tokens, p);
-    choice->id = p->temperature == 0 ? greedy(s) : draw(s, p, n_tokens);
+    if (p->temperature == 0 && p->n_biases == 0 && !has_penalty(p)) {
+        choice->id = greedy_plain(logits, s->vocab);
+    } else {
+        load_candidates(s, logits);
+        apply_biases(s, p);
+        apply_penalties(s, tokens, n_tokens, p);
+        choice->id = p->temperature == 0 ? greedy(s) : draw(s, p, n_tokens);
+    }
     double log_sum = log_total(logits, s->vocab);
     choice->logprob = (float)((double)logits[choice->id] - log_sum);
     if (n_top)

@@ -207,6 +207,13 @@ static void compare_elements(const struct cpu_kernels *isa)
         ref.softcap(y, 30.0f, n);
         isa->softcap(z, 30.0f, n);
         assert_same(isa->name, "softcap", z, y, bytes);
+        ref.exp(a, 2.5f, n, y);
+        isa->exp(a, 2.5f, n, z);
+        assert_same(isa->name, "exp", z, y, bytes);
+        if (n) {
+            const float most[2] = {ref.largest(a, n), isa->largest(a, n)};
+            assert_same(isa->name, "largest", &most[1], &most[0], sizeof *most);
+        }
         for (int bad = 0; bad < 2; bad++) {
             assert_int_equal(isa->finite(z, n), ref.finite(y, n));
             if (n)

@@ -84,6 +84,8 @@ struct cpu_kernels {
     void (*gated)(enum activation act, const float *gate, const float *up, size_t n, float *out);
     void (*softcap)(float *x, float cap, size_t n);
     bool (*finite)(const float *x, size_t n);
+    void (*exp)(const float *x, float shift, size_t n, float *out); /* of x - shift */
+    float (*largest)(const float *x, size_t n);                     /* of n >= 1 finite values */
 };
 
 /* Instruction sets, each better than those before it where it is usable; the first is the reference, which is

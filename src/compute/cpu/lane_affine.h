@@ -193,15 +193,17 @@ static void repeat_row(const struct quant *x, uint32_t groups, struct repeated *
 {
     const uint32_t planes = 8u / x->bits, group_bytes = x->group_size / planes;
     const uint32_t row_bytes = groups * group_bytes, run = row_bytes < UNIT ? row_bytes : UNIT;
-    for (uint32_t at = 0; at < GROUPS * group_bytes; at += run) {
-        const uint32_t from = at % row_bytes;
-        for (uint32_t p = 0; p < planes; p++)
-            memcpy(r->codes + at / UNIT * UNIT * planes + p * UNIT + at % UNIT,
-                   x->codes + from / UNIT * UNIT * planes + p * UNIT, run);
-    }
+    for (uint32_t p = 0; p < planes; p++) /* a first unit, full */
+        for (uint32_t at = 0; at < UNIT; at += run)
+            memcpy(r->codes + p * UNIT + at, x->codes + p * UNIT, run);
+    const uint32_t span = run < UNIT ? UNIT * planes : row_bytes * planes; /* what repeats from here on */
+    for (uint32_t at = UNIT * planes; at < span; at += UNIT)
+        vb_store(r->codes + at, vb_load(x->codes + at));
+    for (uint32_t at = span; at < GROUPS * group_bytes * planes; at += UNIT)
+        vb_store(r->codes + at, vb_load(r->codes + at - span));
     for (uint32_t i = 0; i < GROUPS; i++) {
-        r->scales[i] = x->scales[i % groups];
-        r->sums[i] = x->sums[i % groups];
+        r->scales[i] = x->scales[i & (groups - 1)];
+        r->sums[i] = x->sums[i & (groups - 1)];
     }
 }
 

@@ -97,11 +97,7 @@ static void soften(const struct query_state *s, float *most, float *sum)
     vf top = vf_load(s->scores + first);
     for (uint32_t j = first + LANES; j < last; j += LANES)
         top = vf_at_least(vf_load(s->scores + j), top);
-    float tops[LANES];
-    vf_store(tops, top);
-    float m = tops[0];
-    for (uint32_t i = 1; i < LANES; i++)
-        m = tops[i] > m ? tops[i] : m;
+    const float m = largest_lane(top);
     vf acc = vf_set(0.0f);
     for (uint32_t j = first; j < last; j += LANES) {
         const vf e = vf_exp(vf_sub(vf_load(s->scores + j), vf_set(m)));

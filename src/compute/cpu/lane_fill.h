@@ -29,6 +29,8 @@ INLINE void fill_all(struct cpu_kernels *kernels, const char *name)
         .gated = gated,
         .softcap = softcap,
         .finite = finite_all,
+        .exp = exp_all,
+        .largest = largest,
     };
 }
 

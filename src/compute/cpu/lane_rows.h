@@ -157,6 +157,39 @@ static void softcap(float *x, float cap, size_t n)
               vf_store_n(x + k, vf_mul(c, vf_tanh(vf_div(vf_load_n(x + k, count), c))), count));
 }
 
+static void exp_all(const float *x, float shift, size_t n, float *out)
+{
+    const vf by = vf_set(shift);
+    FOR_LANES(k, n, vf_store(out + k, vf_exp(vf_sub(vf_load(x + k), by))),
+              vf_store_n(out + k, vf_exp(vf_sub(vf_load_n(x + k, count), by)), count));
+}
+
+INLINE float largest_lane(vf x)
+{
+    float lanes[LANES], most;
+    vf_store(lanes, x);
+    most = lanes[0];
+    for (uint32_t i = 1; i < LANES; i++)
+        most = lanes[i] > most ? lanes[i] : most;
+    return most;
+}
+
+/* Four maxima at once: each waits for its last. */
+static float largest(const float *x, size_t n)
+{
+    vf most[4];
+    for (uint32_t i = 0; i < 4; i++)
+        most[i] = vf_set(x[0]);
+    size_t k = 0;
+    for (; k + 4 * LANES <= n; k += 4 * LANES)
+        for (uint32_t i = 0; i < 4; i++)
+            most[i] = vf_at_least(vf_load(x + k + i * LANES), most[i]);
+    float best = largest_lane(vf_at_least(vf_at_least(most[0], most[1]), vf_at_least(most[2], most[3])));
+    for (; k < n; k++)
+        best = x[k] > best ? x[k] : best;
+    return best;
+}
+
 static bool finite_all(const float *x, size_t n)
 {
     const vi mask = vi_set(0x7fffffff);

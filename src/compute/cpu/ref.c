@@ -576,6 +576,20 @@ static void softcap(float *x, float cap, size_t n)
     }
 }
 
+static void exp_all(const float *x, float shift, size_t n, float *out)
+{
+    for (size_t k = 0; k < n; k++)
+        out[k] = math_exp(x[k] - shift);
+}
+
+static float largest(const float *x, size_t n)
+{
+    float most = x[0];
+    for (size_t k = 1; k < n; k++)
+        most = x[k] > most ? x[k] : most;
+    return most;
+}
+
 static bool finite_all(const float *x, size_t n)
 {
     return absolute_maximum(x, n) < MATH_INF_BITS;
@@ -744,5 +758,7 @@ void cpu_fill_ref(struct cpu_kernels *kernels)
         .gated = gated,
         .softcap = softcap,
         .finite = finite_all,
+        .exp = exp_all,
+        .largest = largest,
     };
 }
