@@ -11,7 +11,9 @@
  *   vf_rint              nearest integers, ties to even
  *   vi_half              arithmetic shift right by 1
  *   vi_pairs(a,b)        a0 + a1, a2 + a3, ..., b14 + b15
- *   vf_codes(p,bits)     16 codes in their own order
+ *   lut                  what turns codes of a group into weights: fmaf(scale, code, bias) of every code
+ *   lut_weights(t,p,bits)    16 weights, in an order of lanes that suits the instruction set
+ *   lut_order, lut_natural   16 floats to that order, and back
  *   vb_plane(x,shift,mask)   each byte shifted right and masked
  *   split_bytes          the even and the odd bytes of 128
  *   transpose16          out[i][r] = rows[r][i], 4-byte values, from the first `bytes` of each row

@@ -18,7 +18,7 @@ typedef vi vb;
 typedef vf vm; /* all bits of a lane set, or none */
 
 /* Accumulators of one tile: 16 registers hold 4 pairs and what feeds them. */
-enum { FLOAT_OUTPUTS = 4, FLOAT_ROWS = 1, ATTEND_TILE = 1, DOT_ROWS = 4 };
+enum { FLOAT_OUTPUTS = 4, MANY_OUTPUTS = 1, MANY_ROWS = 4, ATTEND_TILE = 1, DOT_ROWS = 4 };
 
 /* Eight ones from first_lanes + 8 - n on, then zeros. */
 INLINE __m256i first_lanes(uint32_t n)
@@ -293,24 +293,53 @@ INLINE void store_low_halves(void *p, vi x)
     _mm256_storeu_si256(p, in_order(_mm256_packus_epi32(low.a, low.b)));
 }
 
-INLINE vf vf_codes(const uint8_t *p, uint32_t bits)
+/* 16 codes as floats. Eight of 4 bits come in one word, which every lane gets and shifts by its own amount.
+ */
+INLINE vf codes_of(const uint8_t *p, uint32_t bits)
 {
-    __m128i bytes;
     if (bits == 8) {
-        bytes = _mm_loadu_si128((const __m128i *)p);
-    } else if (bits == 4) {
-        __m128i packed = _mm_loadl_epi64((const __m128i *)p), mask = _mm_set1_epi8(15);
-        bytes =
-            _mm_unpacklo_epi8(_mm_and_si128(packed, mask), _mm_and_si128(_mm_srli_epi16(packed, 4), mask));
-    } else {
-        int32_t word;
-        memcpy(&word, p, sizeof word);
-        const __m256i shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
-        const __m256i w = _mm256_set1_epi32(word);
-        vi codes = {_mm256_srlv_epi32(w, shifts), _mm256_srlv_epi32(_mm256_srli_epi32(w, 16), shifts)};
-        return vi_float(vi_and(codes, vi_set(3)));
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+        return vi_float((vi){_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))});
     }
-    return vi_float((vi){_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))});
+    int32_t low, high;
+    memcpy(&low, p, sizeof low);
+    if (bits == 4) {
+        const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+        memcpy(&high, p + 4, sizeof high);
+        const vi codes = {_mm256_srlv_epi32(_mm256_set1_epi32(low), shifts),
+                          _mm256_srlv_epi32(_mm256_set1_epi32(high), shifts)};
+        return vi_float(vi_and(codes, vi_set(15)));
+    }
+    const __m256i shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14), w = _mm256_set1_epi32(low);
+    const vi codes = {_mm256_srlv_epi32(w, shifts), _mm256_srlv_epi32(_mm256_srli_epi32(w, 16), shifts)};
+    return vi_float(vi_and(codes, vi_set(3)));
+}
+
+typedef struct {
+    vf scale, bias;
+} lut;
+
+INLINE lut lut_make(float scale, float bias, uint32_t bits)
+{
+    (void)bits;
+    return (lut){vf_set(scale), vf_set(bias)};
+}
+
+INLINE vf lut_weights(lut t, const uint8_t *p, uint32_t bits)
+{
+    return vf_fma(t.scale, codes_of(p, bits), t.bias);
+}
+
+INLINE vf lut_order(vf x, uint32_t bits)
+{
+    (void)bits;
+    return x;
+}
+
+INLINE vf lut_natural(vf x, uint32_t bits)
+{
+    (void)bits;
+    return x;
 }
 
 /* ---- 64 bytes ---- */

@@ -11,7 +11,7 @@ typedef __m512i vi, vb;
 typedef __mmask16 vm;
 
 /* Accumulators of one tile: 32 registers hold 4 x 4 and what feeds them. */
-enum { FLOAT_OUTPUTS = 4, FLOAT_ROWS = 4, ATTEND_TILE = 4, DOT_ROWS = 8 };
+enum { FLOAT_OUTPUTS = 4, MANY_OUTPUTS = 4, MANY_ROWS = 4, ATTEND_TILE = 4, DOT_ROWS = 8 };
 
 INLINE vm first_lanes(uint32_t n)
 {
@@ -256,22 +256,51 @@ INLINE vi vi_right(vi x, int n)
     return _mm512_srli_epi32(x, (unsigned)n);
 }
 
-INLINE vf vf_codes(const uint8_t *p, uint32_t bits)
+/* A look-up in a register of 16 weights: it takes the low 4 bits of an index, so that codes need only be
+ * shifted down. Widths below 4 bits repeat the table. */
+typedef struct {
+    vf a, b; /* the table; of 8 bits the scale and the bias */
+} lut;
+
+INLINE lut lut_make(float scale, float bias, uint32_t bits)
 {
-    __m128i bytes;
+    vi codes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    if (bits == 8)
+        return (lut){vf_set(scale), vf_set(bias)};
+    if (bits == 2)
+        codes = vi_and(codes, vi_set(3));
+    return (lut){vf_fma(vf_set(scale), vi_float(codes), vf_set(bias)), vf_set(0.0f)};
+}
+
+/* 4 bits: 8 bytes in every pair of lanes, even lanes hold codes 0-7 and odd lanes 8-15. */
+INLINE vf lut_weights(lut t, const uint8_t *p, uint32_t bits)
+{
     if (bits == 8) {
-        bytes = _mm_loadu_si128((const __m128i *)p);
-    } else if (bits == 4) {
-        __m128i packed = _mm_loadl_epi64((const __m128i *)p), mask = _mm_set1_epi8(15);
-        bytes =
-            _mm_unpacklo_epi8(_mm_and_si128(packed, mask), _mm_and_si128(_mm_srli_epi16(packed, 4), mask));
-    } else {
-        int32_t word;
-        memcpy(&word, p, sizeof word);
-        const vi shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-        return vi_float(vi_and(_mm512_srlv_epi32(vi_set(word), shifts), vi_set(3)));
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+        return vf_fma(t.a, vi_float(_mm512_cvtepu8_epi32(bytes)), t.b);
     }
-    return vi_float(_mm512_cvtepu8_epi32(bytes));
+    if (bits == 4) {
+        const vi shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+        int64_t packed;
+        memcpy(&packed, p, sizeof packed);
+        return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(packed), shifts), t.a);
+    }
+    const vi shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    int32_t packed;
+    memcpy(&packed, p, sizeof packed);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(vi_set(packed), shifts), t.a);
+}
+
+INLINE vf lut_order(vf x, uint32_t bits)
+{
+    const vi from = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    return bits == 4 ? _mm512_permutexvar_ps(from, x) : x;
+}
+
+INLINE vf lut_natural(vf x, uint32_t bits)
+{
+    const vi from = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return bits == 4 ? _mm512_permutexvar_ps(from, x) : x;
 }
 
 /* ---- 64 bytes ---- */

@@ -24,7 +24,7 @@ typedef struct {
 } vm;
 
 /* Accumulators of one tile: 32 registers hold 4 times four and what feeds them. */
-enum { FLOAT_OUTPUTS = 4, FLOAT_ROWS = 1, ATTEND_TILE = 1, DOT_ROWS = 4 };
+enum { FLOAT_OUTPUTS = 4, MANY_OUTPUTS = 1, MANY_ROWS = 4, ATTEND_TILE = 1, DOT_ROWS = 4 };
 
 /* A function that does the same to each of the four registers. */
 #define LANES_4(type, name, args, each)                                                                      \
@@ -199,7 +199,8 @@ INLINE void store_low_halves(void *p, vi x)
         vst1_u8((uint8_t *)p + 8 * i, vreinterpret_u8_s16(vmovn_s32(x.v[i])));
 }
 
-INLINE vf vf_codes(const uint8_t *p, uint32_t bits)
+/* 16 codes as floats. */
+INLINE vf codes_of(const uint8_t *p, uint32_t bits)
 {
     uint8x16_t bytes;
     if (bits == 8) {
@@ -220,6 +221,33 @@ INLINE vf vf_codes(const uint8_t *p, uint32_t bits)
     return (vf){{vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(low))),
                  vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))),
                  vcvtq_f32_u32(vmovl_u16(vget_high_u16(high)))}};
+}
+
+typedef struct {
+    vf scale, bias;
+} lut;
+
+INLINE lut lut_make(float scale, float bias, uint32_t bits)
+{
+    (void)bits;
+    return (lut){vf_set(scale), vf_set(bias)};
+}
+
+INLINE vf lut_weights(lut t, const uint8_t *p, uint32_t bits)
+{
+    return vf_fma(t.scale, codes_of(p, bits), t.bias);
+}
+
+INLINE vf lut_order(vf x, uint32_t bits)
+{
+    (void)bits;
+    return x;
+}
+
+INLINE vf lut_natural(vf x, uint32_t bits)
+{
+    (void)bits;
+    return x;
 }
 
 /* ---- 64 bytes ---- */
