@@ -2,8 +2,8 @@
  *
  *     bench_decode INSTALL [tokens per run] [rounds]
  *
- * Opens the install with every expert in memory, generates greedily past any stop, and prints tokens per second
- * for 1 thread and for one per core, best and median of the rounds, taken in turn. */
+ * Opens the install with every expert in memory, generates greedily past any stop, and prints tokens per
+ * second for 1 thread and for one per core, best and median of the rounds, taken in turn. */
 #include "sluice.h"
 
 #include <stdio.h>

@@ -14,29 +14,29 @@ static const uint64_t TOKENIZER_FACTOR = 3;
 /* Left to the rest of the machine when no budget was given: a tenth of what is available, within bounds. */
 static const uint64_t LEAVE_MIN_BYTES = 256ull << 20, LEAVE_MAX_BYTES = 2ull << 30;
 
-static uint64_t read_number(const char *path)
+/* The number that a line of a pseudo file starts with after `key`; UINT64_MAX when there is none ("max"). */
+static uint64_t read_number(const char *path, const char *key)
 {
     FILE *file = fopen(path, "re");
-    unsigned long long value = UINT64_MAX;
-    if (!file)
-        return UINT64_MAX;
-    if (fscanf(file, "%llu", &value) != 1)
-        value = UINT64_MAX; /* "max" */
-    (void)fclose(file);
+    char line[128];
+    uint64_t value = UINT64_MAX;
+    while (file && value == UINT64_MAX && fgets(line, sizeof line, file)) {
+        if (strncmp(line, key, strlen(key)) != 0)
+            continue;
+        char *end, *digits = line + strlen(key);
+        unsigned long long number = strtoull(digits, &end, 10);
+        if (end != digits)
+            value = number;
+    }
+    if (file)
+        (void)fclose(file);
     return value;
 }
 
 static uint64_t available_bytes(void)
 {
-    FILE *file = fopen("/proc/meminfo", "re");
-    unsigned long long kib = 0;
-    char line[128];
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    if (file)
-        (void)fclose(file);
-    return kib ? kib << 10 : UINT64_MAX;
+    uint64_t kib = read_number("/proc/meminfo", "MemAvailable:");
+    return kib == UINT64_MAX ? UINT64_MAX : kib << 10;
 }
 
 /* The tightest limit of the process's cgroup and its ancestors, in either version's hierarchy. */
@@ -58,7 +58,7 @@ static uint64_t cgroup_limit_bytes(void)
             char name[1280];
             (void)snprintf(name, sizeof name, "/sys/fs/cgroup%s%s/%s", v1 ? "/memory" : "", path,
                            v1 ? "memory.limit_in_bytes" : "memory.max");
-            uint64_t value = read_number(name);
+            uint64_t value = read_number(name, "");
             limit = value < limit ? value : limit;
             char *slash = strrchr(path, '/');
             if (!slash || path[0] == '\0')

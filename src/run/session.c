@@ -54,7 +54,8 @@ sluice_status session_open_with(sluice_engine *engine, sluice_activations activa
     kv_open(&s->kv, model->kv, model->n_layers, context, chunk, kv, &s->arena);
     s->scratch = model->family->scratch_open(model, chunk, &s->arena);
     struct backend_limits limits = limits_of(model, context, chunk);
-    TRY_OUT(cpu_backend_open(engine->pool, engine->options.isa, activations, &limits, &s->arena, &s->backend, err));
+    TRY_OUT(cpu_backend_open(engine->pool, engine->options.isa, activations, &limits, &s->arena, &s->backend,
+                             err));
     *out = s;
     return SLUICE_OK;
 out:

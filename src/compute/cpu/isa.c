@@ -18,10 +18,17 @@ static bool usable_always(void)
 
 #ifdef __x86_64__
 
+/* clang 14's __builtin_cpu_supports does not know it. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
 /* __builtin_cpu_supports asks the processor, and by XGETBV whether the system saves the registers. */
 static bool usable_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool usable_avx512(void)

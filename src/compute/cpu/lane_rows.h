@@ -12,7 +12,9 @@ INLINE uint32_t lanes_left(size_t k, size_t n)
     return n - k < LANES ? (uint32_t)(n - k) : LANES;
 }
 
-/* A body for whole registers, and the same body for the `count` lanes that are left. */
+/* A body for whole registers, and the same body for the `count` lanes that are left. `k` is a name and the
+ * bodies are statements, which take no parentheses. */
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
 #define FOR_LANES(k, n, whole, rest)                                                                         \
     do {                                                                                                     \
         size_t k = 0;                                                                                        \
@@ -23,6 +25,7 @@ INLINE uint32_t lanes_left(size_t k, size_t n)
             rest;                                                                                            \
         }                                                                                                    \
     } while (0)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* ---- formats ---- */
 
