@@ -29,7 +29,7 @@ static const struct flag rows[] = {
      .kind = FLAG_BOOL,
      FIELD(cpu, bool),
      .help = "list the instruction sets of this build and which of them runs; needs no INSTALL",
-     .excludes = "tensors"},
+     .excludes = "tensors,memory,context,prefill-chunk,expert-slots,expert-cache,kv"},
     {.name = "json",
      .kind = FLAG_BOOL,
      FIELD(json, bool),
