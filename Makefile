@@ -26,7 +26,7 @@ endif
 .SECONDARY:
 
 VERSION   := $(shell sed -n 's/^.define SLUICE_VERSION "\(.*\)"/\1/p' include/sluice.h)
-LIB_PKGS  := jansson libcrypto libpcre2-8 libutf8proc
+LIB_PKGS  := jansson libcrypto libpcre2-8 libutf8proc liburing
 CLI_PKGS  := libedit
 TEST_PKGS := cmocka
 
@@ -144,7 +144,7 @@ replay: $(REPLAY_BIN) ## run every fuzz target over its kept corpus
 # The sub-make that a variant is: $(call variant,NAME,EXTRA FLAGS).
 variant = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) EXTRA="$(2)" OPT="-O1 -g" KERNEL_OPT="-O1 -g"
 # Programs whose tests involve threads: all that reach a pool, a reader, kernels or an engine.
-THREADED = $(shell grep -lE 'pthread|base/thread\.h|io/readpool|compute/|experts/|run/|sluice_(engine|session)' \
+THREADED = $(shell grep -lE 'pthread|base/thread\.h|io/reads|compute/|experts/|run/|sluice_(engine|session)' \
 	$(UNIT_SRC) | sed 's,.*/,,; s,\.c$$,,')
 
 asan: ## run unit tests, corpora and command-line cases under address and undefined-behaviour sanitizers

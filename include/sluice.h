@@ -134,6 +134,13 @@ typedef enum sluice_verification {
     SLUICE_VERIFY_RECEIPT,  /* trust the receipt of an earlier full verification */
 } sluice_verification;
 
+typedef enum sluice_io {
+    SLUICE_IO_AUTO =
+        0, /* what a probe found best (sluice_probe), else the ring, or threads where it is refused */
+    SLUICE_IO_URING,
+    SLUICE_IO_THREADS,
+} sluice_io;
+
 #define SLUICE_SLOTS_ALL UINT32_MAX
 
 /* A zeroed structure asks for the defaults. */
@@ -269,8 +276,9 @@ const int32_t *sluice_session_tokens(const sluice_session *session, size_t *n_to
  * needs; nothing changed. Going back to 0 always works. Logits are unavailable until the next append. */
 sluice_status sluice_session_rewind(sluice_session *session, size_t n_tokens, sluice_error *err);
 
-/* Make the timeline equal `ids`, reusing the longest common prefix that the state allows. Afterwards the logits
- * of the last token are there: it is computed again unless they still are. `reused_tokens` may be NULL. */
+/* Make the timeline equal `ids`, reusing the longest common prefix that the state allows. Afterwards the
+ * logits of the last token are there: it is computed again unless they still are. `reused_tokens` may be
+ * NULL. */
 sluice_status sluice_session_sync(sluice_session *session, const int32_t *ids, size_t n_ids,
                                   size_t *reused_tokens, sluice_error *err);
 

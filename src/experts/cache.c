@@ -23,7 +23,7 @@ struct slot {
 
 struct expert_cache {
     struct gturbo *store;
-    struct read_pool *reads;
+    struct reads *reads;
     struct arena slab, tables;
     uint32_t slots; /* per layer */
     sluice_eviction eviction;
@@ -54,7 +54,7 @@ uint64_t experts_slab_bytes(const struct gturbo *store, uint32_t slots)
     return bytes;
 }
 
-sluice_status experts_open(struct expert_cache **out, struct gturbo *store, struct read_pool *reads,
+sluice_status experts_open(struct expert_cache **out, struct gturbo *store, struct reads *reads,
                            struct budget *budget, uint32_t slots, sluice_eviction eviction, sluice_error *err)
 {
     *out = NULL;

@@ -17,7 +17,7 @@
 
 #include "base/mem.h"
 #include "compute/backend.h"
-#include "io/readpool.h"
+#include "io/reads.h"
 #include "store/gturbo.h"
 
 #include <stdatomic.h>
@@ -44,7 +44,7 @@ uint64_t experts_slab_bytes(const struct gturbo *store, uint32_t slots);
 
 /* `slots` per layer, from 2 to the number of experts. Store and read pool are borrowed; the slab and tables
  * are charged to `budget`. */
-sluice_status experts_open(struct expert_cache **cache, struct gturbo *store, struct read_pool *reads,
+sluice_status experts_open(struct expert_cache **cache, struct gturbo *store, struct reads *reads,
                            struct budget *budget, uint32_t slots, sluice_eviction eviction,
                            sluice_error *err);
 /* No lease may be held; the read pool must be closed first, so that no read is in flight. NULL is fine. */

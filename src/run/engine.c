@@ -278,7 +278,7 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     if (e->model->n_experts == 0)
         return SLUICE_OK;
     TRY(check_experts(e, err));
-    TRY(reads_open(&e->reads, e->options.read_threads, err));
+    TRY(reads_open(&e->reads, &(struct reads_options){.depth = e->options.read_threads}, err));
     return experts_open(&e->experts, e->store, e->reads, &e->budget, e->plan.expert_slots,
                         e->options.eviction, err);
 }

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "experts/cache.h"
-#include "io/readpool.h"
+#include "io/reads.h"
 #include "model/family.h"
 #include "run/text.h"
 #include "store/gturbo.h"
@@ -18,7 +18,7 @@ struct sluice_engine {
     struct budget budget;
     struct arena resident;
     struct pool *pool;
-    struct read_pool *reads;
+    struct reads *reads;
     struct expert_cache *experts;
     int32_t stop_ids[32]; /* config's and the family's */
     size_t n_stop_ids;

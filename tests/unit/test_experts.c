@@ -17,7 +17,7 @@ static struct demo demo;
 
 struct fixture {
     struct gturbo *store;
-    struct read_pool *reads;
+    struct reads *reads;
     struct budget budget;
     struct expert_cache *cache;
 };
@@ -27,7 +27,7 @@ static void open_fixture(struct fixture *f, uint32_t slots, sluice_eviction evic
     sluice_error err = {0};
     budget_init(&f->budget, UINT64_MAX);
     assert_int_equal(gturbo_open(demo.install, SLUICE_VERIFY_FULL, NULL, &f->store, &err), SLUICE_OK);
-    assert_int_equal(reads_open(&f->reads, 4, &err), SLUICE_OK);
+    assert_int_equal(reads_open(&f->reads, &(struct reads_options){.depth = 4}, &err), SLUICE_OK);
     assert_int_equal(experts_open(&f->cache, f->store, f->reads, &f->budget, slots, eviction, &err),
                      SLUICE_OK);
 }
