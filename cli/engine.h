@@ -9,7 +9,7 @@
 enum engine_rows {
     ENGINE_MEMORY_ROWS = 5,     /* memory, context, prefill-chunk, expert-slots, expert-cache */
     ENGINE_ARITHMETIC_ROWS = 2, /* kv, activations */
-    ENGINE_RUNNING_ROWS = 4,    /* threads, read-threads, eviction, verify */
+    ENGINE_RUNNING_ROWS = 7,    /* threads, read-threads, io, mirror, lookahead, eviction, verify */
     ENGINE_ROWS = ENGINE_MEMORY_ROWS + ENGINE_ARITHMETIC_ROWS + ENGINE_RUNNING_ROWS,
 };
 

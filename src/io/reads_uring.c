@@ -306,20 +306,22 @@ static void register_tables(struct uring *u, uint32_t buffers)
 {
     if (io_uring_register_files_sparse(&u->ring, FILES_MAX) == 0)
         u->files_max = FILES_MAX;
-    if (buffers > BUFFERS_MAX)
-        buffers = BUFFERS_MAX;
-    if (buffers == 0 || io_uring_register_buffers_sparse(&u->ring, buffers) != 0)
-        return;
-    u->buffers = mem_calloc(buffers, sizeof *u->buffers);
-    u->buffers_max = u->buffers ? buffers : 0;
+    if (buffers > 0 && io_uring_register_buffers_sparse(&u->ring, buffers) == 0)
+        u->buffers_max = buffers;
 }
 
 sluice_status reads_uring_open(struct reads **out, const struct reads_options *options, sluice_error *err)
 {
     *out = NULL;
+    uint32_t buffers = options->buffers < BUFFERS_MAX ? options->buffers : BUFFERS_MAX;
     struct uring *u = mem_calloc(1, sizeof *u);
-    if (!u)
-        return err_memory(err, sizeof *u, "the read ring");
+    void **table = mem_calloc(buffers, sizeof *table);
+    if (!u || !table) {
+        mem_free(u);
+        mem_free(table);
+        return err_memory(err, sizeof *u + buffers * sizeof *table, "the read ring");
+    }
+    u->buffers = table;
     u->base.ops = &URING;
     u->depth = options->depth ? options->depth : DEPTH_DEFAULT;
     u->tail = &u->head;
@@ -329,11 +331,12 @@ sluice_status reads_uring_open(struct reads **out, const struct reads_options *o
     if (rc == 0 && (rc = -try_ring(&u->ring)) != 0)
         io_uring_queue_exit(&u->ring);
     if (rc != 0) {
+        mem_free(table);
         mem_free(u);
         return refused(-rc, err);
     }
     (void)io_uring_ring_dontfork(&u->ring);
-    register_tables(u, options->buffers);
+    register_tables(u, buffers);
     pthread_condattr_t monotonic;
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { CONTEXT_DEFAULT = 4096, CHUNK_DEFAULT = 128, CHUNK_MAX = 4096, SESSIONS_MAX = 64 };
+enum { CONTEXT_DEFAULT = 4096, CHUNK_MAX = 4096, SESSIONS_MAX = 64 };
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)
 
 /* ---- options ---- */
@@ -25,8 +25,6 @@ static sluice_status fill_options(const sluice_engine_options *given, const stru
     if (o->prefill_chunk_tokens > CHUNK_MAX)
         return err_set(err, SLUICE_E_ARGUMENT, "a prefill chunk of %u tokens was asked for, the most is %d",
                        o->prefill_chunk_tokens, CHUNK_MAX);
-    if (o->prefill_chunk_tokens == 0)
-        o->prefill_chunk_tokens = CHUNK_DEFAULT;
     if (o->prefill_chunk_tokens > o->context_tokens)
         o->prefill_chunk_tokens = o->context_tokens;
     if (o->max_sessions > SESSIONS_MAX)
@@ -34,6 +32,12 @@ static sluice_status fill_options(const sluice_engine_options *given, const stru
                        SESSIONS_MAX);
     if (o->max_sessions == 0)
         o->max_sessions = 1;
+    if (o->lookahead_experts > MOE_GUESSES_MAX)
+        return err_set(err, SLUICE_E_ARGUMENT, "a lookahead of %u experts was asked for, the most is %d",
+                       o->lookahead_experts, MOE_GUESSES_MAX);
+    if (o->mirrors.n > GTURBO_COPIES_MAX - 1)
+        return err_set(err, SLUICE_E_ARGUMENT, "%zu mirrors were given, at most %u are possible",
+                       o->mirrors.n, GTURBO_COPIES_MAX - 1);
     return SLUICE_OK;
 }
 
@@ -253,6 +257,22 @@ static sluice_status tokenizer_size(const struct gturbo *store, uint64_t *bytes,
     return SLUICE_OK;
 }
 
+static sluice_status open_experts(sluice_engine *e, sluice_error *err)
+{
+    const sluice_engine_options *o = &e->options;
+    uint32_t spares = plan_spares(o), provers = pool_lanes(e->pool) / 2;
+    gturbo_on_notice(e->store, o->notice, o->notice_user);
+    struct reads_options reads = {.engine = o->io,
+                                  .depth = o->read_threads,
+                                  .buffers = e->store->n_layers * e->plan.expert_slots + spares};
+    for (size_t i = 0; i < o->mirrors.n; i++)
+        TRY(gturbo_add_mirror(e->store, o->mirrors.items[i], err));
+    TRY(reads_open(&e->reads, &reads, err));
+    TRY(experts_open(&e->experts, e->store, e->reads, &e->budget, e->plan.expert_slots, spares, o->eviction,
+                     err));
+    return gturbo_prove_ahead(e->store, provers, err);
+}
+
 static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_engine_options *options,
                                 sluice_error *err)
 {
@@ -262,6 +282,8 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     uint64_t tokenizer_bytes = 0;
     TRY(tokenizer_size(e->store, &tokenizer_bytes, err));
     TRY(plan_compute(e->store, e->model, &e->options, tokenizer_bytes, &e->plan, err));
+    e->even_chunks = e->options.prefill_chunk_tokens == 0;
+    e->options.prefill_chunk_tokens = e->plan.prefill_chunk_tokens;
     budget_init(&e->budget, e->plan.limit_bytes);
     TRY(sluice_tokenizer_open(dir, &e->text, err));
     if (tok_vocab(e->text->tok) > e->model->vocab)
@@ -278,9 +300,7 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     if (e->model->n_experts == 0)
         return SLUICE_OK;
     TRY(check_experts(e, err));
-    TRY(reads_open(&e->reads, &(struct reads_options){.depth = e->options.read_threads}, err));
-    return experts_open(&e->experts, e->store, e->reads, &e->budget, e->plan.expert_slots,
-                        e->options.eviction, err);
+    return open_experts(e, err);
 }
 
 sluice_status sluice_engine_open(const char *install_dir, const sluice_engine_options *options,

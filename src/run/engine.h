@@ -14,6 +14,7 @@ struct sluice_engine {
     struct model *model;
     sluice_tokenizer *text;
     sluice_engine_options options; /* with defaults filled in */
+    bool even_chunks;              /* the chunk was not given: split prompts evenly */
     sluice_plan plan;
     struct budget budget;
     struct arena resident;
@@ -28,11 +29,19 @@ struct sluice_engine {
 sluice_status engine_open_shape(const char *install_dir, const sluice_engine_options *options, bool headers,
                                 struct gturbo **store, struct model **model, sluice_error *err);
 
-/* Fill *plan for a model; `options` has defaults where zero. SLUICE_E_BUDGET: it does not fit; *plan is
+/* Fill *plan for a model; `options` has defaults where zero, except for the prefill chunk, which is chosen
+ * here. SLUICE_E_BUDGET: it does not fit; *plan is
  * filled. */
 sluice_status plan_compute(const struct gturbo *store, const struct model *model,
                            const sluice_engine_options *options, uint64_t tokenizer_bytes, sluice_plan *plan,
                            sluice_error *err);
+
+/* Spare expert slots for guesses: those for the layer ahead, and as many whose reads may still be under way.
+ */
+static inline uint32_t plan_spares(const sluice_engine_options *options)
+{
+    return 2 * options->lookahead_experts;
+}
 
 /* Bytes of one session's arena, and its parts for the plan. */
 struct session_cost {

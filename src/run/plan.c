@@ -128,6 +128,36 @@ static sluice_status choose_slots(const sluice_engine_options *options, const st
     return SLUICE_OK;
 }
 
+enum { CHUNK_LEAST = 128, CHUNK_MOST = 2048 };
+
+/* Rows of a prefill chunk. An expert that is not in memory is read once per chunk, so where not all of them
+ * fit, twice the rows is half the reading per token; an eighth of what the budget leaves to experts is well
+ * spent on that. Where all fit, 128 rows already use each weight often enough. */
+static uint32_t choose_chunk(const sluice_engine_options *options, const struct model *model, uint32_t lanes,
+                             uint64_t slot_bytes, uint64_t other_bytes, uint64_t limit)
+{
+    uint32_t context = options->context_tokens, chunk = context < CHUNK_LEAST ? context : CHUNK_LEAST;
+    if (options->prefill_chunk_tokens)
+        return options->prefill_chunk_tokens;
+    struct session_cost least = session_cost(model, context, chunk, lanes, options->kv);
+    uint64_t fixed = other_bytes + (least.kv_bytes + least.scratch_bytes) * options->max_sessions;
+    uint64_t left = limit > fixed ? limit - fixed : 0;
+    uint64_t slots = options->expert_cache_bytes ? options->expert_cache_bytes / slot_bytes
+                     : options->expert_slots     ? options->expert_slots
+                                                 : left / slot_bytes;
+    if (slots >= model->n_experts)
+        return chunk;
+    for (uint32_t next = chunk * 2; next <= context && next <= CHUNK_MOST; next *= 2) {
+        struct session_cost cost = session_cost(model, context, next, lanes, options->kv);
+        uint64_t more =
+            cost.kv_bytes + cost.scratch_bytes - least.kv_bytes - least.scratch_bytes; /* grows with rows */
+        if (more * options->max_sessions > left / 8)
+            break;
+        chunk = next;
+    }
+    return chunk;
+}
+
 sluice_status plan_compute(const struct gturbo *store, const struct model *model,
                            const sluice_engine_options *options, uint64_t tokenizer_bytes, sluice_plan *plan,
                            sluice_error *err)
@@ -135,21 +165,30 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     memset(plan, 0, sizeof *plan);
     set_limit(options, plan);
     plan->context_tokens = options->context_tokens;
-    plan->prefill_chunk_tokens = options->prefill_chunk_tokens;
     plan->experts_per_layer = model->n_experts;
     uint32_t lanes = options->threads ? options->threads : thread_available();
+    uint64_t spares = plan_spares(options) * store->stride_bytes;
+    uint64_t slot_bytes = experts_slab_bytes(store, 1);
+    plan->prefill_chunk_tokens =
+        model->n_experts                        ? choose_chunk(options, model, lanes, slot_bytes,
+                                                               store->resident_bytes + 3 * tokenizer_bytes + RESERVE_BYTES + spares,
+                                                               plan->limit_bytes)
+        : options->prefill_chunk_tokens         ? options->prefill_chunk_tokens
+        : options->context_tokens < CHUNK_LEAST ? options->context_tokens
+                                                : CHUNK_LEAST;
     struct session_cost cost =
-        session_cost(model, options->context_tokens, options->prefill_chunk_tokens, lanes, options->kv);
+        session_cost(model, options->context_tokens, plan->prefill_chunk_tokens, lanes, options->kv);
     add_item(plan, "resident weights", store->resident_bytes);
     add_item(plan, "KV cache", cost.kv_bytes * options->max_sessions);
     add_item(plan, "scratch", cost.scratch_bytes * options->max_sessions);
     /* Vocabulary, merges and their tables: about three times the JSON text that is parsed and dropped. */
     add_item(plan, "tokenizer", 3 * tokenizer_bytes);
     add_item(plan, "reserve", RESERVE_BYTES);
+    if (spares)
+        add_item(plan, "lookahead slots", spares);
     uint64_t fixed = plan->total_bytes;
     if (model->n_experts) {
         uint32_t least = model->top_k < 2 ? 2 : model->top_k;
-        uint64_t slot_bytes = experts_slab_bytes(store, 1);
         uint64_t left = plan->limit_bytes > fixed ? plan->limit_bytes - fixed : 0;
         plan->minimum_bytes = fixed + least * slot_bytes;
         TRY(choose_slots(options, model, slot_bytes, least, left, &plan->expert_slots, err));

@@ -28,7 +28,7 @@ static void open_fixture(struct fixture *f, uint32_t slots, sluice_eviction evic
     budget_init(&f->budget, UINT64_MAX);
     assert_int_equal(gturbo_open(demo.install, SLUICE_VERIFY_FULL, NULL, &f->store, &err), SLUICE_OK);
     assert_int_equal(reads_open(&f->reads, &(struct reads_options){.depth = 4}, &err), SLUICE_OK);
-    assert_int_equal(experts_open(&f->cache, f->store, f->reads, &f->budget, slots, eviction, &err),
+    assert_int_equal(experts_open(&f->cache, f->store, f->reads, &f->budget, slots, 0, eviction, &err),
                      SLUICE_OK);
 }
 
@@ -278,13 +278,13 @@ static void impossible_sizes_are_refused(void **state)
     sluice_error err;
     struct expert_cache *cache;
     open_fixture(&f, 2, SLUICE_EVICT_LFU);
-    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 1, SLUICE_EVICT_LFU, &err),
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 1, 0, SLUICE_EVICT_LFU, &err),
                      SLUICE_E_ARGUMENT);
-    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 65, SLUICE_EVICT_LFU, &err),
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 65, 0, SLUICE_EVICT_LFU, &err),
                      SLUICE_E_ARGUMENT);
     struct budget small;
     budget_init(&small, 100000);
-    assert_int_equal(experts_open(&cache, f.store, f.reads, &small, 64, SLUICE_EVICT_LFU, &err),
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &small, 64, 0, SLUICE_EVICT_LFU, &err),
                      SLUICE_E_BUDGET);
     assert_int_equal(atomic_load(&small.used_bytes), 0);
     close_fixture(&f);
