@@ -143,7 +143,8 @@ static int turn(struct chat *chat, const char *question)
     }
     if (code == EXIT_DONE) {
         code = answer_generate(chat->session, chat->generate, &answer);
-        if (code == EXIT_DONE || code == EXIT_INTERRUPTED)
+        /* When standard output fails that is all there is to tell. */
+        if ((code == EXIT_DONE || code == EXIT_INTERRUPTED) && out_flush())
             tell_end(chat, &answer);
     }
     /* What was shown stays part of the conversation, also when it was stopped half way. */

@@ -13,7 +13,8 @@
 struct check_options {
     const char *install, *prompts;
     struct string_list messages_files;
-    bool json, quiet;
+    bool json, quiet, all_positions;
+    uint32_t answer_tokens;
     sluice_engine_options engine;
 };
 
@@ -48,6 +49,17 @@ static const struct flag rows[] = {
      .min = 1,
      .otherwise = "eight general questions, when there is no --messages-file either",
      .help = "questions to check, one a line"},
+    {.name = "answer-tokens",
+     .kind = FLAG_U32,
+     .value = "N",
+     FIELD(answer_tokens, uint32_t),
+     .max = 4096,
+     .preset = "64",
+     .help = "let the reference answer so many tokens and compare along its answer"},
+    {.name = "all-positions",
+     .kind = FLAG_BOOL,
+     FIELD(all_positions, bool),
+     .help = "compare inside the questions too, not only where the model writes"},
     {.name = "json", .kind = FLAG_BOOL, FIELD(json, bool), .help = "report as one JSON object"},
     {.name = "quiet", .letter = 'q', .kind = FLAG_BOOL, FIELD(quiet, bool), .help = "no progress"},
 };
@@ -57,10 +69,15 @@ struct prompts {
     size_t n;
 };
 
-static void add(struct prompts *prompts, const struct prompt *prompt)
+/* Takes the ids over. Compared from position `first` on, unless all are asked for. */
+static void add(struct prompts *prompts, const struct check_options *o, const struct prompt *prompt,
+                size_t first, uint32_t answer_tokens)
 {
     prompts->items = must_realloc(prompts->items, prompts->n + 1, sizeof *prompts->items);
-    prompts->items[prompts->n++] = (sluice_prompt){.ids = prompt->ids, .n_ids = prompt->n_ids};
+    prompts->items[prompts->n++] = (sluice_prompt){.ids = prompt->ids,
+                                                   .n_ids = prompt->n_ids,
+                                                   .first = o->all_positions ? 0 : first,
+                                                   .answer_tokens = answer_tokens};
 }
 
 static void release(struct prompts *prompts)
@@ -70,16 +87,50 @@ static void release(struct prompts *prompts)
     free(prompts->items);
 }
 
-static int add_question(struct prompts *prompts, const sluice_tokenizer *tokenizer, const char *question)
+static int add_question(struct prompts *prompts, const struct check_options *o,
+                        const sluice_tokenizer *tokenizer, const char *question)
 {
     struct prompt prompt = {0};
     int code = prompt_question(tokenizer, question, NULL, &prompt);
     if (code == EXIT_DONE)
-        add(prompts, &prompt);
+        add(prompts, o, &prompt, prompt.n_ids - 1, o->answer_tokens);
     return code;
 }
 
-static int add_lines(struct prompts *prompts, const sluice_tokenizer *tokenizer, const char *path)
+/* A conversation that ends with an answer is judged on that answer; otherwise the reference writes one. */
+static int add_conversation(struct prompts *prompts, const struct check_options *o,
+                            const sluice_tokenizer *tokenizer, const char *path)
+{
+    struct prompt prompt = {0}, before = {0};
+    struct text text;
+    sluice_message *messages = NULL;
+    size_t n = 0;
+    sluice_error error;
+    int code = input_read(path, &text);
+    if (code != EXIT_DONE)
+        return code;
+    if (sluice_messages_parse(text.bytes, text.n, &messages, &n, &error) != SLUICE_OK) {
+        code = fail_error(&error);
+    } else if (strcmp(messages[n - 1].role, "assistant") != 0) {
+        code = prompt_chat(tokenizer, messages, n, &prompt);
+        if (code == EXIT_DONE)
+            add(prompts, o, &prompt, prompt.n_ids - 1, o->answer_tokens);
+    } else {
+        code = prompt_chat(tokenizer, messages, n - 1, &before);
+        if (code == EXIT_DONE && sluice_chat_encode(tokenizer, messages, n, false, &prompt.ids, &prompt.n_ids,
+                                                    NULL, &error) != SLUICE_OK)
+            code = fail_error(&error);
+        if (code == EXIT_DONE)
+            add(prompts, o, &prompt, before.n_ids < prompt.n_ids ? before.n_ids - 1 : 0, 0);
+    }
+    prompt_free(&before);
+    sluice_free(messages);
+    text_free(&text);
+    return code;
+}
+
+static int add_lines(struct prompts *prompts, const struct check_options *o,
+                     const sluice_tokenizer *tokenizer, const char *path)
 {
     struct text text;
     char *place = NULL;
@@ -89,7 +140,7 @@ static int add_lines(struct prompts *prompts, const sluice_tokenizer *tokenizer,
     for (char *line = strtok_r(text.bytes, "\r\n", &place); line != NULL && code == EXIT_DONE;
          line = strtok_r(NULL, "\r\n", &place))
         if (line[strspn(line, " \t")] != '\0')
-            code = add_question(prompts, tokenizer, line);
+            code = add_question(prompts, o, tokenizer, line);
     text_free(&text);
     if (code == EXIT_DONE && prompts->n == 0) {
         fail("%s holds no question; write one on each line", path);
@@ -102,16 +153,12 @@ static int gather(const struct check_options *o, const sluice_tokenizer *tokeniz
 {
     int code = EXIT_DONE;
     if (o->prompts != NULL)
-        code = add_lines(prompts, tokenizer, o->prompts);
-    for (size_t i = 0; i < o->messages_files.n && code == EXIT_DONE; i++) {
-        struct prompt prompt = {0};
-        code = prompt_file(tokenizer, o->messages_files.items[i], NULL, &prompt);
-        if (code == EXIT_DONE)
-            add(prompts, &prompt);
-    }
+        code = add_lines(prompts, o, tokenizer, o->prompts);
+    for (size_t i = 0; i < o->messages_files.n && code == EXIT_DONE; i++)
+        code = add_conversation(prompts, o, tokenizer, o->messages_files.items[i]);
     if (o->prompts == NULL && o->messages_files.n == 0)
         for (size_t i = 0; i < sizeof default_prompts / sizeof *default_prompts && code == EXIT_DONE; i++)
-            code = add_question(prompts, tokenizer, default_prompts[i]);
+            code = add_question(prompts, o, tokenizer, default_prompts[i]);
     return code;
 }
 
@@ -199,12 +246,12 @@ static const struct flag_group groups[] = {
 const struct command cmd_check = {
     .name = "check",
     .summary = "measure the default arithmetic against the reference",
-    .about = "Runs prompts in the default arithmetic (int8 activations, f16 keys and values) and beside it "
-             "in f32, and "
-             "compares the distributions at every position: Kullback-Leibler divergence in nats, and how "
-             "often the "
-             "likeliest token is the same. The exit code is 1 when the mean divergence is above 0.001 or the "
-             "agreement below 99 %.",
+    .about =
+        "Runs prompts in the default arithmetic (int8 activations, f16 keys and values) and beside it "
+        "in f32, and compares the distributions where the model writes: along the answer that the "
+        "reference gives, or the answer that a conversation ends with. Kullback-Leibler divergence in "
+        "nats, and how often the likeliest token is the same. The exit code is 1 when the mean divergence is "
+        "above 0.001 or the agreement below 99 %.",
     .examples = "sluice check gemma.gturbo\n"
                 "sluice check gemma.gturbo --prompts questions.txt --json\n",
     .operands = operands,

@@ -186,6 +186,7 @@ typedef struct sluice_plan {
     } items[SLUICE_PLAN_ITEMS];
     uint32_t n_items;
     uint64_t total_bytes, limit_bytes, minimum_bytes;
+    uint64_t unmetered_bytes; /* of total_bytes: what is estimated, not allocated from the budget */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
 } sluice_plan;
@@ -214,6 +215,34 @@ void sluice_engine_info(const sluice_engine *engine, sluice_model_info *info);
 /* What an install holds, as a JSON text: architecture, quantization, files, every resident tensor, expert
  * layout, receipt. Reads headers only. Free *json with sluice_free(). */
 sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err);
+
+/* ---- the drive ---- */
+
+typedef struct sluice_probe_row {
+    sluice_io engine; /* never SLUICE_IO_AUTO */
+    bool direct;      /* O_DIRECT, or through the page cache */
+    uint32_t depth;   /* reads in flight */
+    uint64_t block_bytes;
+    double bytes_per_s, cpu_s_per_gb;
+} sluice_probe_row;
+
+#define SLUICE_PROBE_ROWS 32
+
+typedef struct sluice_probe_report {
+    sluice_probe_row rows[SLUICE_PROBE_ROWS];
+    uint32_t n_rows, best; /* best: a row whose block is an expert record's size */
+    char file[512];        /* what was read */
+    uint64_t file_bytes;
+    bool temporary;  /* the file was written for it and has been deleted */
+    bool remembered; /* in INSTALL.probe.json, which SLUICE_IO_AUTO follows */
+    char why_not[SLUICE_DETAIL_BYTES];
+} sluice_probe_report;
+
+/* Measure, in a few seconds, how fast the drive under an install (or any directory) delivers blocks at random
+ * offsets: engine, mode, depth, block size. Where no file is large enough, one of 256 MiB is written and
+ * deleted. The result for an install is remembered beside it. `watch` may be NULL. */
+sluice_status sluice_probe(const char *dir, const sluice_watch *watch, sluice_probe_report *report,
+                           sluice_error *err);
 
 /* ---- text ---- */
 
@@ -404,17 +433,20 @@ sluice_status sluice_generate(sluice_session *session, const sluice_generate_opt
 /* ---- truth: compare arithmetic, record and compare traces ---- */
 
 typedef struct sluice_check_report {
-    uint64_t positions;
+    uint64_t positions; /* that were compared */
     double mean_kl, max_kl;
     double top1_agreement; /* 0..1 */
     int32_t worst_token;   /* the reference's best token where the divergence is largest */
     uint32_t worst_prompt, worst_position;
 } sluice_check_report;
 
-/* A prompt to check: token ids. */
+/* Token ids to check. Positions from `first` on are compared (0: all): a model is judged where it writes, and
+ * what it would have guessed inside a question is noise for one that was trained on answers. Then the
+ * reference goes on greedily for at most `answer_tokens`, both computing the same text. */
 typedef struct sluice_prompt {
     const int32_t *ids;
-    size_t n_ids;
+    size_t n_ids, first;
+    uint32_t answer_tokens;
 } sluice_prompt;
 
 /* Run every prompt in the default arithmetic and beside it in f32 activations with f32 KV; KL divergence is

@@ -2,6 +2,8 @@
 # Runs unit-test programs and counts their tests.
 #
 #   tests/units.sh NAME...             runs $BUILD/unit/NAME, each under $RUNNER if that is set
+#   tests/units.sh --reaching REGEX    prints the programs whose source, or the list of headers that it includes,
+#                                      matches REGEX
 #   tests/units.sh --arm64-runner      prints a RUNNER for arm64 programs
 #   tests/units.sh --fixed-addresses   prints a RUNNER that turns address randomization off, where allowed
 #
@@ -12,6 +14,17 @@
 set -euo pipefail
 
 case ${1:-} in
+--reaching)
+    for source in tests/unit/*.c; do
+        headers=$(${CC:-cc} -MM -std=c17 -D_GNU_SOURCE -Iinclude -Isrc "$source")
+        # Helpers below tests/unit speak for the test that includes them.
+        helpers=$(tr ' ' '\n' <<<"$headers" | grep '^tests/unit/.*\.h$' || true)
+        # shellcheck disable=SC2086  # one word per helper
+        # Not grep -q: it would close the pipe on the writers, which pipefail calls an error.
+        if { echo "$headers"; cat "$source" $helpers; } | grep -E "$2" >/dev/null; then basename "$source" .c; fi
+    done
+    exit
+    ;;
 --arm64-runner)
     # On an arm64 machine the programs run as they are.
     [ "$(uname -m)" = aarch64 ] || echo "qemu-aarch64 -L /"

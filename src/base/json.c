@@ -29,16 +29,16 @@ static bool depth_ok(const char *text, size_t bytes)
     return true;
 }
 
+/* jansson's string buffer ignores a refused allocation (2.14): the lexer drops a character, so that another
+ * text is read, or loses the closing quote and runs past its buffer; the printer leaves out what it had to
+ * append. So neither ever sees a refusal: mem_guard_json() jumps out, and what was half built is leaked,
+ * where there is no memory anyway. For the fault hook each of the two is one allocation. */
 sluice_status json_parse(const char *text, size_t bytes, const char *where, json_t **root, sluice_error *err)
 {
     mem_hook_json();
     *root = NULL;
     if (!depth_ok(text, bytes))
         return err_set(err, SLUICE_E_FORMAT, "%s nests deeper than %d levels", where, JSON_DEPTH_MAX);
-    /* jansson's lexer ignores a refused allocation while it collects a string or a number: it drops a
-     * character, so that the text read is another one, or loses the closing quote and runs past its buffer
-     * (2.14, lex_save). So it never sees a refusal: the jump leaves its half-built tree behind, a leak where
-     * there is no memory anyway. For the fault hook a parse is one allocation. */
     jmp_buf way_out;
     if (fault_hit(FAULT_ALLOC))
         return err_memory(err, bytes, where);
@@ -54,6 +54,23 @@ sluice_status json_parse(const char *text, size_t bytes, const char *where, json
         return SLUICE_OK;
     return err_set(err, SLUICE_E_FORMAT, "%s is not valid JSON: %s (line %d, column %d)", where, detail.text,
                    detail.line, detail.column);
+}
+
+sluice_status json_print(const json_t *value, size_t flags, const char *where, char **text, sluice_error *err)
+{
+    mem_hook_json();
+    *text = NULL;
+    jmp_buf way_out;
+    if (fault_hit(FAULT_ALLOC))
+        return err_memory(err, 0, where);
+    if (setjmp(way_out)) {
+        mem_guard_json(NULL);
+        return err_memory(err, 0, where);
+    }
+    mem_guard_json(&way_out);
+    *text = json_dumps(value, flags);
+    mem_guard_json(NULL);
+    return *text ? SLUICE_OK : err_set(err, SLUICE_E_ARGUMENT, "%s cannot be written as JSON", where);
 }
 
 static sluice_status need(const json_t *parent, const char *key, const char *what, json_t **out,

@@ -13,6 +13,11 @@
 /* Parse; *root is a new reference. The top level may be any value. */
 sluice_status json_parse(const char *text, size_t bytes, const char *where, json_t **root, sluice_error *err);
 
+/* Print with json_dumps' flags; free *text with mem_free. Use this and not json_dumps(), which leaves things
+ * out where memory is short. */
+sluice_status json_print(const json_t *value, size_t flags, const char *where, char **text,
+                         sluice_error *err);
+
 /* Required members. Integers must be JSON integers in [min, max]. */
 sluice_status json_need_u64(const json_t *parent, const char *key, uint64_t min, uint64_t max, uint64_t *out,
                             const char *where, sluice_error *err);

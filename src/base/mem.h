@@ -27,8 +27,8 @@ bool mem_grow(void **items, size_t *cap, size_t need, size_t size);
 
 /* Route jansson's allocations through mem_alloc; call once before jansson is used. Thread-safe. */
 void mem_hook_json(void);
-/* While jansson parses on this thread: a refused allocation jumps to *way_out instead of reaching jansson
- * (json_parse() says why). NULL ends it. */
+/* While jansson parses or prints on this thread: a refused allocation jumps to *way_out instead of reaching
+ * jansson (json.c says why). NULL ends it. */
 void mem_guard_json(jmp_buf *way_out);
 
 /* ---- budget ---- */
@@ -62,7 +62,8 @@ sluice_status arena_open(struct arena *arena, struct budget *budget, size_t byte
 void arena_close(struct arena *arena);
 /* ARENA_ALIGN-aligned; never NULL: the caller planned the size, and asserts hold it to that. */
 void *arena_take(struct arena *arena, size_t bytes);
-/* What arena_take(bytes) consumes: for planning. */
+/* What arena_take(bytes) consumes, and what arena_open(bytes) charges: for planning. */
 size_t arena_cost(size_t bytes);
+size_t arena_charge(size_t bytes);
 
 #endif

@@ -73,39 +73,46 @@ static size_t expert_index(const struct expert_cache *cache, uint32_t layer, uin
     return (size_t)layer * cache->store->n_experts + expert;
 }
 
-uint64_t experts_slab_bytes(const struct gturbo *store, uint32_t slots)
+static size_t slab_bytes(const struct gturbo *store, uint32_t slots, uint32_t spares)
 {
-    uint64_t records, bytes;
-    if (!u64_mul(store->n_layers, slots, &records) || !u64_mul(records, store->stride_bytes, &bytes))
-        return UINT64_MAX;
+    size_t records, bytes;
+    if (!size_mul(store->n_layers, slots, &records) || !size_add(records, spares, &records) ||
+        !size_mul(records, (size_t)store->stride_bytes, &bytes))
+        return SIZE_MAX;
     return bytes;
 }
 
-/* Lays the tables out in the arena, or only adds up their cost when it is closed. */
-static size_t lay_out(struct expert_cache *cache)
+/* Lays a cache's tables out in its arena, or only adds up their cost when there is none. */
+static size_t lay_out(struct expert_cache *cache, const struct gturbo *store, uint32_t slots, uint32_t spares)
 {
-    size_t layers = cache->store->n_layers, n_slots = layers * cache->slots;
-    size_t n_experts = layers * cache->store->n_experts, total = 0;
+    size_t layers = store->n_layers, n_slots = layers * slots, n_experts = layers * store->n_experts;
     const struct {
-        void *pointer;
-        size_t bytes;
-    } parts[] = {
-        {&cache->slot, n_slots * sizeof *cache->slot},
-        {&cache->spare, cache->spares * sizeof *cache->spare},
-        {&cache->frame, (n_slots + cache->spares) * sizeof *cache->frame},
-        {&cache->where, n_experts * sizeof *cache->where},
-        {&cache->uses, n_experts * sizeof *cache->uses},
-        {&cache->sources, layers * sizeof *cache->sources},
-        {&cache->file, layers * GTURBO_COPIES_MAX * sizeof *cache->file},
+        size_t member, bytes;
+    } PARTS[] = {
+        {offsetof(struct expert_cache, slot), n_slots * sizeof(struct slot)},
+        {offsetof(struct expert_cache, spare), spares * sizeof(struct spare)},
+        {offsetof(struct expert_cache, frame), (n_slots + spares) * sizeof(struct frame)},
+        {offsetof(struct expert_cache, where), n_experts * sizeof(int32_t)},
+        {offsetof(struct expert_cache, uses), n_experts * sizeof(uint32_t)},
+        {offsetof(struct expert_cache, sources), layers * sizeof(struct layer_sources)},
+        {offsetof(struct expert_cache, file), layers * GTURBO_COPIES_MAX * sizeof(uint32_t)},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        total += arena_cost(parts[i].bytes);
-        if (cache->tables.base) {
-            void *memory = arena_take(&cache->tables, parts[i].bytes);
-            memcpy(parts[i].pointer, &memory, sizeof memory);
+    size_t total = 0;
+    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
+        total += arena_cost(PARTS[i].bytes);
+        if (cache) {
+            void *memory = arena_take(&cache->tables, PARTS[i].bytes);
+            memcpy((char *)cache + PARTS[i].member, &memory, sizeof memory);
         }
     }
     return total;
+}
+
+uint64_t experts_bytes(const struct gturbo *store, uint32_t slots, uint32_t spares)
+{
+    size_t slab = slab_bytes(store, slots, spares);
+    return slab > SIZE_MAX / 2 ? UINT64_MAX
+                               : arena_charge(slab) + arena_charge(lay_out(NULL, store, slots, spares));
 }
 
 static void fill_tables(struct expert_cache *cache)
@@ -137,9 +144,6 @@ sluice_status experts_open(struct expert_cache **out, struct gturbo *store, stru
     if (spares > SPARES_MAX)
         return err_set(err, SLUICE_E_ARGUMENT, "%u spare expert slots were asked for, the most is %d", spares,
                        SPARES_MAX);
-    uint64_t slab = experts_slab_bytes(store, slots), spare;
-    if (!u64_mul(spares, store->stride_bytes, &spare) || !u64_add(slab, spare, &slab))
-        return err_memory(err, SIZE_MAX, "expert slots");
     struct expert_cache *cache = mem_calloc(1, sizeof *cache);
     if (!cache)
         return err_memory(err, sizeof *cache, "the expert cache");
@@ -155,9 +159,9 @@ sluice_status experts_open(struct expert_cache **out, struct gturbo *store, stru
     cache->spares = spares;
     cache->eviction = eviction;
     sluice_status status;
-    TRY_OUT(arena_open(&cache->tables, budget, lay_out(cache), "expert tables", err));
-    TRY_OUT(arena_open(&cache->slab, budget, (size_t)slab, "expert slots", err));
-    (void)lay_out(cache);
+    TRY_OUT(arena_open(&cache->tables, budget, lay_out(NULL, store, slots, spares), "expert tables", err));
+    TRY_OUT(arena_open(&cache->slab, budget, slab_bytes(store, slots, spares), "expert slots", err));
+    (void)lay_out(cache, store, slots, spares);
     fill_tables(cache);
     *out = cache;
     return SLUICE_OK;

@@ -37,29 +37,70 @@ static double divergence(const float *reference, const float *other, uint32_t n)
     return kl;
 }
 
-static sluice_status compare_prompt(sluice_session *reference, sluice_session *other,
-                                    const sluice_prompt *prompt, uint32_t index, uint32_t vocab,
-                                    sluice_check_report *report, uint64_t *agreed, double *total,
-                                    sluice_error *err)
+struct comparison {
+    sluice_session *reference, *other;
+    sluice_check_report *report;
+    uint32_t vocab, prompt; /* index of the prompt */
+    uint64_t agreed;
+    double total;
+};
+
+/* Compare the logits that both sessions have; returns the reference's best token. */
+static int32_t compare_here(struct comparison *c)
 {
-    TRY(sluice_session_rewind(reference, 0, err));
-    TRY(sluice_session_rewind(other, 0, err));
+    sluice_check_report *report = c->report;
+    const float *p = sluice_session_logits(c->reference), *q = sluice_session_logits(c->other);
+    double kl = divergence(p, q, c->vocab);
+    uint32_t best = argmax(p, c->vocab);
+    size_t n;
+    (void)sluice_session_tokens(c->reference, &n);
+    c->agreed += argmax(q, c->vocab) == best;
+    c->total += kl;
+    report->positions++;
+    if (report->positions == 1 || kl > report->max_kl) {
+        report->max_kl = kl;
+        report->worst_token = (int32_t)best;
+        report->worst_prompt = c->prompt;
+        report->worst_position = (uint32_t)n - 1;
+    }
+    return (int32_t)best;
+}
+
+static sluice_status append_both(struct comparison *c, const int32_t *ids, size_t n, sluice_error *err)
+{
+    TRY(sluice_session_prefill(c->reference, ids, n, err));
+    return sluice_session_prefill(c->other, ids, n, err);
+}
+
+static bool ends_turn(const sluice_engine *engine, int32_t id)
+{
+    for (size_t i = 0; i < engine->n_stop_ids; i++)
+        if (engine->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+static sluice_status compare_prompt(struct comparison *c, const sluice_prompt *prompt, sluice_error *err)
+{
+    const sluice_engine *engine = session_engine(c->reference);
+    if (prompt->n_ids == 0 || prompt->first >= prompt->n_ids)
+        return err_set(err, SLUICE_E_ARGUMENT, "prompt %u has no tokens to compare", c->prompt);
+    TRY(sluice_session_rewind(c->reference, 0, err));
+    TRY(sluice_session_rewind(c->other, 0, err));
+    TRY(append_both(c, prompt->ids, prompt->first, err));
     /* Token by token: a chunk cannot change a bit, and two rows of logits are all that is held. */
-    for (size_t i = 0; i < prompt->n_ids; i++) {
-        TRY(sluice_session_prefill(reference, &prompt->ids[i], 1, err));
-        TRY(sluice_session_prefill(other, &prompt->ids[i], 1, err));
-        const float *p = sluice_session_logits(reference), *q = sluice_session_logits(other);
-        double kl = divergence(p, q, vocab);
-        uint32_t best = argmax(p, vocab);
-        *agreed += argmax(q, vocab) == best;
-        *total += kl;
-        report->positions++;
-        if (report->positions == 1 || kl > report->max_kl) {
-            report->max_kl = kl;
-            report->worst_token = (int32_t)best;
-            report->worst_prompt = index;
-            report->worst_position = (uint32_t)i;
-        }
+    int32_t best = 0;
+    for (size_t i = prompt->first; i < prompt->n_ids; i++) {
+        TRY(append_both(c, &prompt->ids[i], 1, err));
+        best = compare_here(c);
+    }
+    size_t n;
+    for (uint32_t i = 0; i < prompt->answer_tokens && !ends_turn(engine, best); i++) {
+        (void)sluice_session_tokens(c->reference, &n);
+        if (n >= engine->options.context_tokens)
+            break;
+        TRY(append_both(c, &best, 1, err));
+        best = compare_here(c);
     }
     return SLUICE_OK;
 }
@@ -75,23 +116,23 @@ sluice_status sluice_check(const char *install_dir, const sluice_engine_options 
     o.max_sessions = 2;
     *report = (sluice_check_report){0};
     sluice_engine *engine = NULL;
-    sluice_session *reference = NULL, *other = NULL;
-    uint64_t agreed = 0;
-    double total = 0;
+    struct comparison c = {.report = report};
     sluice_status status;
     TRY_OUT(sluice_engine_open(install_dir, &o, &engine, err));
-    TRY_OUT(session_open_with(engine, SLUICE_ACTIVATIONS_F32, SLUICE_KV_F32, &reference, err));
-    TRY_OUT(session_open_with(engine, o.activations, kv, &other, err));
-    for (size_t i = 0; i < n_prompts; i++)
-        TRY_OUT(compare_prompt(reference, other, &prompts[i], (uint32_t)i, engine->model->vocab, report,
-                               &agreed, &total, err));
+    c.vocab = engine->model->vocab;
+    TRY_OUT(session_open_with(engine, SLUICE_ACTIVATIONS_F32, SLUICE_KV_F32, &c.reference, err));
+    TRY_OUT(session_open_with(engine, o.activations, kv, &c.other, err));
+    for (size_t i = 0; i < n_prompts; i++) {
+        c.prompt = (uint32_t)i;
+        TRY_OUT(compare_prompt(&c, &prompts[i], err));
+    }
     if (report->positions == 0)
-        TRY_OUT(err_set(err, SLUICE_E_ARGUMENT, "there is nothing to check: the prompts have no tokens"));
-    report->mean_kl = total / (double)report->positions;
-    report->top1_agreement = (double)agreed / (double)report->positions;
+        TRY_OUT(err_set(err, SLUICE_E_ARGUMENT, "there is nothing to check: no prompt is given"));
+    report->mean_kl = c.total / (double)report->positions;
+    report->top1_agreement = (double)c.agreed / (double)report->positions;
 out:
-    sluice_session_close(other);
-    sluice_session_close(reference);
+    sluice_session_close(c.other);
+    sluice_session_close(c.reference);
     sluice_engine_close(engine);
     return status;
 }

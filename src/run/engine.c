@@ -1,6 +1,7 @@
 #include "run/engine.h"
 
 #include "base/check.h"
+#include "store/drive.h"
 #include "store/install.h"
 
 #include <malloc.h>
@@ -32,6 +33,12 @@ static sluice_status fill_options(const sluice_engine_options *given, const stru
                        SESSIONS_MAX);
     if (o->max_sessions == 0)
         o->max_sessions = 1;
+    if (o->lookahead_experts && (model->n_experts == 0 || !model->family->guess))
+        return err_set(err, SLUICE_E_UNSUPPORTED,
+                       "a lookahead was asked for, and models of the family %s cannot guess experts",
+                       model->family->name);
+    if (o->mirrors.n && model->n_experts == 0)
+        return err_set(err, SLUICE_E_UNSUPPORTED, "a mirror was given, and this model has no expert files");
     if (o->lookahead_experts > MOE_GUESSES_MAX)
         return err_set(err, SLUICE_E_ARGUMENT, "a lookahead of %u experts was asked for, the most is %d",
                        o->lookahead_experts, MOE_GUESSES_MAX);
@@ -257,6 +264,20 @@ static sluice_status tokenizer_size(const struct gturbo *store, uint64_t *bytes,
     return SLUICE_OK;
 }
 
+/* What was measured decides what was not asked for. A remembered ring that is refused by now falls back. */
+static void follow_probe(sluice_engine *e, struct reads_options *reads)
+{
+    struct drive_choice choice;
+    if (!drive_recall(e->store->dir, &choice))
+        return;
+    if (!choice.direct)
+        gturbo_read_buffered(e->store);
+    if (reads->engine == SLUICE_IO_AUTO && choice.engine == SLUICE_IO_THREADS)
+        reads->engine = SLUICE_IO_THREADS;
+    if (reads->depth == 0 && (reads->engine == SLUICE_IO_AUTO || reads->engine == choice.engine))
+        reads->depth = choice.depth;
+}
+
 static sluice_status open_experts(sluice_engine *e, sluice_error *err)
 {
     const sluice_engine_options *o = &e->options;
@@ -265,6 +286,7 @@ static sluice_status open_experts(sluice_engine *e, sluice_error *err)
     struct reads_options reads = {.engine = o->io,
                                   .depth = o->read_threads,
                                   .buffers = e->store->n_layers * e->plan.expert_slots + spares};
+    follow_probe(e, &reads);
     for (size_t i = 0; i < o->mirrors.n; i++)
         TRY(gturbo_add_mirror(e->store, o->mirrors.items[i], err));
     TRY(reads_open(&e->reads, &reads, err));
@@ -285,6 +307,7 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     e->even_chunks = e->options.prefill_chunk_tokens == 0;
     e->options.prefill_chunk_tokens = e->plan.prefill_chunk_tokens;
     budget_init(&e->budget, e->plan.limit_bytes);
+    TRY(budget_charge(&e->budget, e->plan.unmetered_bytes, "the tokenizer and the reserve", err));
     TRY(sluice_tokenizer_open(dir, &e->text, err));
     if (tok_vocab(e->text->tok) > e->model->vocab)
         return err_set(err, SLUICE_E_FORMAT,

@@ -10,6 +10,7 @@
 /* Code, libraries, stacks, parsed manifests and allocator slack: 14 MiB measured for the demo model after
  * open, less its planned parts; rounded up. */
 static const uint64_t RESERVE_BYTES = 32ull << 20;
+static const uint64_t TOKENIZER_FACTOR = 3;
 /* Left to the rest of the machine when no budget was given: a tenth of what is available, within bounds. */
 static const uint64_t LEAVE_MIN_BYTES = 256ull << 20, LEAVE_MAX_BYTES = 2ull << 30;
 
@@ -97,66 +98,88 @@ static void add_item(sluice_plan *plan, const char *name, uint64_t bytes)
     plan->total_bytes += bytes;
 }
 
-/* How many slots per layer: what was asked for, or what the budget leaves, between `least` and every expert.
- */
-static sluice_status choose_slots(const sluice_engine_options *options, const struct model *model,
-                                  uint64_t slot_bytes, uint32_t least, uint64_t left, uint32_t *slots,
-                                  sluice_error *err)
+/* The most slots per layer that `bytes` hold, at most one per expert. */
+static uint32_t slots_within(const struct gturbo *store, uint32_t spares, uint64_t bytes)
 {
-    if (options->expert_slots && options->expert_cache_bytes)
+    uint32_t slots = store->n_experts;
+    while (slots > 0 && experts_bytes(store, slots, spares) > bytes)
+        slots--;
+    return slots;
+}
+
+/* How many slots per layer: what was asked for, or what the budget leaves, but not below `least`. */
+static sluice_status choose_slots(const sluice_engine_options *options, const struct gturbo *store,
+                                  uint32_t least, uint64_t left, uint32_t *slots, sluice_error *err)
+{
+    uint32_t asked = options->expert_slots == SLUICE_SLOTS_ALL ? store->n_experts : options->expert_slots;
+    uint64_t cache_bytes = options->expert_cache_bytes;
+    if (asked && cache_bytes)
         return err_set(err, SLUICE_E_ARGUMENT,
                        "expert slots and an expert cache size exclude each other; give one");
-    uint64_t wanted = left / slot_bytes;
-    if (options->expert_cache_bytes)
-        wanted = options->expert_cache_bytes / slot_bytes;
-    else if (options->expert_slots == SLUICE_SLOTS_ALL)
-        wanted = model->n_experts;
-    else if (options->expert_slots)
-        wanted = options->expert_slots;
-    if (options->expert_slots && options->expert_slots != SLUICE_SLOTS_ALL &&
-        (wanted < least || wanted > model->n_experts))
+    if (asked && (asked < least || asked > store->n_experts))
         return err_set(err, SLUICE_E_ARGUMENT,
-                       "%u expert slots per layer were asked for; from %u to %u are possible",
-                       options->expert_slots, least, model->n_experts);
-    if (options->expert_cache_bytes && wanted < least)
+                       "%u expert slots per layer were asked for; from %u to %u are possible", asked, least,
+                       store->n_experts);
+    *slots = asked ? asked : slots_within(store, plan_spares(options), cache_bytes ? cache_bytes : left);
+    if (*slots < least && cache_bytes)
         return err_set(
             err, SLUICE_E_BUDGET,
-            "an expert cache of %llu bytes holds %llu experts per layer, at least %u are needed: %llu bytes",
-            (unsigned long long)options->expert_cache_bytes, (unsigned long long)wanted, least,
-            (unsigned long long)(least * slot_bytes));
-    *slots = (uint32_t)(wanted > model->n_experts ? model->n_experts : wanted < least ? least : wanted);
+            "an expert cache of %llu bytes holds %u experts per layer, at least %u are needed: %llu bytes",
+            (unsigned long long)cache_bytes, *slots, least,
+            (unsigned long long)experts_bytes(store, least, plan_spares(options)));
+    if (*slots < least)
+        *slots = least;
     return SLUICE_OK;
 }
 
+/* ---- the prefill chunk ---- */
+
 enum { CHUNK_LEAST = 128, CHUNK_MOST = 2048 };
 
-/* Rows of a prefill chunk. An expert that is not in memory is read once per chunk, so where not all of them
- * fit, twice the rows is half the reading per token; an eighth of what the budget leaves to experts is well
- * spent on that. Where all fit, 128 rows already use each weight often enough. */
-static uint32_t choose_chunk(const sluice_engine_options *options, const struct model *model, uint32_t lanes,
-                             uint64_t slot_bytes, uint64_t other_bytes, uint64_t limit)
+static uint64_t sessions_bytes(const sluice_engine_options *options, const struct model *model,
+                               uint32_t chunk)
 {
-    uint32_t context = options->context_tokens, chunk = context < CHUNK_LEAST ? context : CHUNK_LEAST;
-    if (options->prefill_chunk_tokens)
-        return options->prefill_chunk_tokens;
-    struct session_cost least = session_cost(model, context, chunk, lanes, options->kv);
-    uint64_t fixed = other_bytes + (least.kv_bytes + least.scratch_bytes) * options->max_sessions;
-    uint64_t left = limit > fixed ? limit - fixed : 0;
-    uint64_t slots = options->expert_cache_bytes ? options->expert_cache_bytes / slot_bytes
-                     : options->expert_slots     ? options->expert_slots
-                                                 : left / slot_bytes;
-    if (slots >= model->n_experts)
+    uint32_t lanes = options->threads ? options->threads : thread_available();
+    struct session_cost cost = session_cost(model, options->context_tokens, chunk, lanes, options->kv);
+    return arena_charge((size_t)(cost.kv_bytes + cost.scratch_bytes)) * options->max_sessions;
+}
+
+static uint32_t least_chunk(const sluice_engine_options *options)
+{
+    uint32_t context = options->context_tokens;
+    return options->prefill_chunk_tokens ? options->prefill_chunk_tokens
+           : context < CHUNK_LEAST       ? context
+                                         : CHUNK_LEAST;
+}
+
+static bool all_fit(const sluice_engine_options *options, const struct gturbo *store, uint64_t left)
+{
+    if (options->expert_slots)
+        return options->expert_slots >= store->n_experts;
+    return experts_bytes(store, store->n_experts, plan_spares(options)) <=
+           (options->expert_cache_bytes ? options->expert_cache_bytes : left);
+}
+
+/* Rows of a chunk. An expert that is not in memory is read once per chunk, so where not all of them fit,
+ * twice the rows is half the reading per token; an eighth of what the budget leaves beyond the minimum is
+ * well spent on that. Where all fit, 128 rows already use each weight often enough. */
+static uint32_t choose_chunk(const sluice_engine_options *options, const struct gturbo *store,
+                             const struct model *model, uint64_t beyond_minimum, uint64_t least_slots_bytes)
+{
+    uint32_t chunk = least_chunk(options);
+    if (options->prefill_chunk_tokens || model->n_experts == 0 ||
+        all_fit(options, store, beyond_minimum + least_slots_bytes))
         return chunk;
-    for (uint32_t next = chunk * 2; next <= context && next <= CHUNK_MOST; next *= 2) {
-        struct session_cost cost = session_cost(model, context, next, lanes, options->kv);
-        uint64_t more =
-            cost.kv_bytes + cost.scratch_bytes - least.kv_bytes - least.scratch_bytes; /* grows with rows */
-        if (more * options->max_sessions > left / 8)
+    uint64_t least = sessions_bytes(options, model, chunk);
+    for (uint32_t next = chunk * 2; next <= options->context_tokens && next <= CHUNK_MOST; next *= 2) {
+        if (sessions_bytes(options, model, next) - least > beyond_minimum / 8)
             break;
         chunk = next;
     }
     return chunk;
 }
+
+/* ---- the plan ---- */
 
 sluice_status plan_compute(const struct gturbo *store, const struct model *model,
                            const sluice_engine_options *options, uint64_t tokenizer_bytes, sluice_plan *plan,
@@ -166,35 +189,33 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     set_limit(options, plan);
     plan->context_tokens = options->context_tokens;
     plan->experts_per_layer = model->n_experts;
+    uint32_t spares = plan_spares(options);
+    uint32_t least = model->n_experts == 0 ? 0 : model->top_k < 2 ? 2 : model->top_k;
+    plan->unmetered_bytes = TOKENIZER_FACTOR * tokenizer_bytes + RESERVE_BYTES;
+    uint64_t least_slots = least ? experts_bytes(store, least, spares) : 0;
+    plan->minimum_bytes = arena_charge((size_t)store->resident_bytes) + plan->unmetered_bytes +
+                          sessions_bytes(options, model, least_chunk(options)) + least_slots;
+    uint64_t beyond = plan->limit_bytes > plan->minimum_bytes ? plan->limit_bytes - plan->minimum_bytes : 0;
+    plan->prefill_chunk_tokens = choose_chunk(options, store, model, beyond, least_slots);
+    uint64_t sessions = sessions_bytes(options, model, plan->prefill_chunk_tokens);
     uint32_t lanes = options->threads ? options->threads : thread_available();
-    uint64_t spares = plan_spares(options) * store->stride_bytes;
-    uint64_t slot_bytes = experts_slab_bytes(store, 1);
-    plan->prefill_chunk_tokens =
-        model->n_experts                        ? choose_chunk(options, model, lanes, slot_bytes,
-                                                               store->resident_bytes + 3 * tokenizer_bytes + RESERVE_BYTES + spares,
-                                                               plan->limit_bytes)
-        : options->prefill_chunk_tokens         ? options->prefill_chunk_tokens
-        : options->context_tokens < CHUNK_LEAST ? options->context_tokens
-                                                : CHUNK_LEAST;
-    struct session_cost cost =
-        session_cost(model, options->context_tokens, plan->prefill_chunk_tokens, lanes, options->kv);
-    add_item(plan, "resident weights", store->resident_bytes);
-    add_item(plan, "KV cache", cost.kv_bytes * options->max_sessions);
-    add_item(plan, "scratch", cost.scratch_bytes * options->max_sessions);
+    uint64_t kv = session_cost(model, options->context_tokens, plan->prefill_chunk_tokens, lanes, options->kv)
+                      .kv_bytes *
+                  options->max_sessions;
+    add_item(plan, "resident weights", arena_charge((size_t)store->resident_bytes));
+    add_item(plan, "KV cache", kv);
+    add_item(plan, "scratch", sessions - kv);
     /* Vocabulary, merges and their tables: about three times the JSON text that is parsed and dropped. */
-    add_item(plan, "tokenizer", 3 * tokenizer_bytes);
+    add_item(plan, "tokenizer", TOKENIZER_FACTOR * tokenizer_bytes);
     add_item(plan, "reserve", RESERVE_BYTES);
-    if (spares)
-        add_item(plan, "lookahead slots", spares);
     uint64_t fixed = plan->total_bytes;
-    if (model->n_experts) {
-        uint32_t least = model->top_k < 2 ? 2 : model->top_k;
+    if (least) {
         uint64_t left = plan->limit_bytes > fixed ? plan->limit_bytes - fixed : 0;
-        plan->minimum_bytes = fixed + least * slot_bytes;
-        TRY(choose_slots(options, model, slot_bytes, least, left, &plan->expert_slots, err));
-        add_item(plan, "expert slots", plan->expert_slots * slot_bytes);
-    } else {
-        plan->minimum_bytes = fixed;
+        TRY(choose_slots(options, store, least, left, &plan->expert_slots, err));
+        uint64_t slots = experts_bytes(store, plan->expert_slots, 0);
+        add_item(plan, "expert slots", slots);
+        if (spares)
+            add_item(plan, "lookahead slots", experts_bytes(store, plan->expert_slots, spares) - slots);
     }
     if (plan->total_bytes > plan->limit_bytes)
         return err_set(

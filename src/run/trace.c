@@ -3,11 +3,11 @@
  *     index.json   {"tensors": [{"name", "dtype", "shape", "offset", "bytes"}, …], "digest"}
  *     data.bin     the bytes, one tensor after the other
  *
- * The digest is SHA-256 over each tensor's name, type, shape and bytes, length-prefixed; no time, no path, so
- * equal computations have equal digests. */
+ * The digest is SHA-256 over each tensor's name, type, shape and bytes, length-prefixed; no time, no path,
+ * and no chunk: a prompt of several chunks is recorded pass by pass beside, then its rows are put together.
+ * So equal computations have equal digests. */
 #include "run/session.h"
 
-#include "base/check.h"
 #include "base/json.h"
 #include "base/sha256.h"
 #include "io/file.h"
@@ -19,16 +19,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define INDEX_BYTES_MAX ((size_t)256 << 20)
+/* ---- passes ---- */
 
-/* ---- record ---- */
+/* One tensor of one pass, in passes.bin. */
+struct piece {
+    char name[80];
+    const char *dtype; /* static */
+    uint32_t rows, cols;
+    uint64_t offset;
+    size_t bytes;
+};
 
 struct recorder {
-    int fd;
+    int fd; /* passes.bin */
     uint64_t offset;
-    uint32_t position0;
-    json_t *tensors;
-    struct sha256 digest;
+    struct piece *pieces;
+    size_t n_pieces, cap;
+    size_t *starts; /* of each pass in pieces, and the end */
+    size_t n_passes;
     sluice_status status;
     sluice_error *err;
 };
@@ -37,64 +45,143 @@ static void record(void *user, int32_t layer, const char *name, const char *dtyp
                    uint32_t cols, const void *data, size_t bytes)
 {
     struct recorder *r = user;
+    void *items = r->pieces;
     if (r->status != SLUICE_OK)
         return;
-    char full[96], suffix[16] = "";
-    /* A prompt longer than a chunk has several passes; later ones are told apart by their first position. */
-    if (r->position0)
-        (void)snprintf(suffix, sizeof suffix, "@%u", r->position0);
+    if (!mem_grow(&items, &r->cap, r->n_pieces + 1, sizeof *r->pieces)) {
+        r->status = err_memory(r->err, r->n_pieces * sizeof *r->pieces, "the trace's index");
+        return;
+    }
+    r->pieces = items;
+    struct piece *piece = &r->pieces[r->n_pieces++];
+    *piece = (struct piece){.dtype = dtype, .rows = rows, .cols = cols, .offset = r->offset, .bytes = bytes};
     if (layer < 0)
-        (void)snprintf(full, sizeof full, "%s%s", name, suffix);
+        (void)snprintf(piece->name, sizeof piece->name, "%s", name);
     else
-        (void)snprintf(full, sizeof full, "layers.%d.%s%s", layer, name, suffix);
-    sha256_update_u64(&r->digest, strlen(full));
-    sha256_update(&r->digest, full, strlen(full));
-    sha256_update_u64(&r->digest, strlen(dtype));
-    sha256_update(&r->digest, dtype, strlen(dtype));
-    sha256_update_u64(&r->digest, rows);
-    sha256_update_u64(&r->digest, cols);
-    sha256_update(&r->digest, data, bytes);
-    r->status = file_write_at(r->fd, data, bytes, r->offset, "data.bin", r->err);
-    if (r->status != SLUICE_OK)
-        return;
-    json_t *entry =
-        json_pack("{s:s, s:s, s:[i, i], s:I, s:I}", "name", full, "dtype", dtype, "shape", (int)rows,
-                  (int)cols, "offset", (json_int_t)r->offset, "bytes", (json_int_t)bytes);
-    if (!entry || json_array_append_new(r->tensors, entry) != 0)
-        r->status = err_memory(r->err, bytes, "the trace's index");
+        (void)snprintf(piece->name, sizeof piece->name, "layers.%d.%s", layer, name);
+    r->status = file_write_at(r->fd, data, bytes, r->offset, "passes.bin", r->err);
     r->offset += bytes;
 }
 
-static sluice_status run_traced(sluice_engine *engine, struct recorder *r, const int32_t *ids, size_t n_ids,
+static sluice_status run_passes(sluice_engine *engine, struct recorder *r, const int32_t *ids, size_t n_ids,
                                 sluice_error *err)
 {
     sluice_session *session;
     struct tracer tracer = {r, record};
+    size_t chunk = engine->options.prefill_chunk_tokens, passes = (n_ids + chunk - 1) / chunk;
+    r->starts = mem_calloc(passes + 1, sizeof *r->starts);
+    if (!r->starts)
+        return err_memory(err, (passes + 1) * sizeof *r->starts, "the trace's index");
     TRY(sluice_session_open(engine, &session, err));
     session_set_tracer(session, &tracer);
     sluice_status status = SLUICE_OK;
-    size_t chunk = engine->options.prefill_chunk_tokens;
     for (size_t done = 0; done < n_ids && status == SLUICE_OK; done += chunk) {
-        r->position0 = (uint32_t)done;
-        status =
-            sluice_session_prefill(session, ids + done, n_ids - done < chunk ? n_ids - done : chunk, err);
+        bool last = n_ids - done <= chunk;
+        status = session_append(session, ids + done, last ? n_ids - done : chunk, false,
+                                last ? LOGITS_LAST : LOGITS_NONE, NULL, NULL, err);
         if (status == SLUICE_OK)
             status = r->status;
+        r->starts[++r->n_passes] = r->n_pieces;
     }
     sluice_session_close(session);
     return status;
 }
 
-static sluice_status write_index(const struct recorder *r, const char *path, const char *digest,
+/* ---- putting together ---- */
+
+struct writer {
+    const struct recorder *passes;
+    int fd; /* data.bin */
+    uint64_t offset;
+    json_t *tensors;
+    struct sha256 digest;
+};
+
+static void digest_text(struct sha256 *digest, const char *text)
+{
+    sha256_update_u64(digest, strlen(text));
+    sha256_update(digest, text, strlen(text));
+}
+
+static sluice_status copy_piece(struct writer *w, const struct piece *piece, sluice_error *err)
+{
+    unsigned char *bytes = mem_alloc(piece->bytes);
+    if (!bytes)
+        return err_memory(err, piece->bytes, "a traced tensor");
+    sluice_status status = file_read_at(w->passes->fd, bytes, piece->bytes, piece->offset, "passes.bin", err);
+    if (status == SLUICE_OK)
+        status = file_write_at(w->fd, bytes, piece->bytes, w->offset, "data.bin", err);
+    if (status == SLUICE_OK) {
+        sha256_update(&w->digest, bytes, piece->bytes);
+        w->offset += piece->bytes;
+    }
+    mem_free(bytes);
+    return status;
+}
+
+/* The i-th tensor of every pass that has it. Passes record the same tensors in the same order; the last one
+ * goes on to the logits. */
+static sluice_status write_tensor(struct writer *w, size_t i, sluice_error *err)
+{
+    const struct recorder *r = w->passes;
+    const struct piece *shape = &r->pieces[r->starts[r->n_passes - 1] + i];
+    uint64_t begin = w->offset;
+    uint32_t rows = 0;
+    for (size_t p = 0; p < r->n_passes; p++)
+        if (i < r->starts[p + 1] - r->starts[p])
+            rows += r->pieces[r->starts[p] + i].rows;
+    digest_text(&w->digest, shape->name);
+    digest_text(&w->digest, shape->dtype);
+    sha256_update_u64(&w->digest, rows);
+    sha256_update_u64(&w->digest, shape->cols);
+    for (size_t p = 0; p < r->n_passes; p++)
+        if (i < r->starts[p + 1] - r->starts[p])
+            TRY(copy_piece(w, &r->pieces[r->starts[p] + i], err));
+    json_t *entry = json_pack("{s:s, s:s, s:[I, I], s:I, s:I}", "name", shape->name, "dtype", shape->dtype,
+                              "shape", (json_int_t)rows, (json_int_t)shape->cols, "offset", (json_int_t)begin,
+                              "bytes", (json_int_t)(w->offset - begin));
+    if (!entry || json_array_append_new(w->tensors, entry) != 0)
+        return err_memory(err, 0, "the trace's index");
+    return SLUICE_OK;
+}
+
+static sluice_status write_index(const struct writer *w, const char *path, const char *digest,
                                  sluice_error *err)
 {
-    json_t *root = json_pack("{s:s, s:O}", "digest", digest, "tensors", r->tensors);
+    json_t *root = json_pack("{s:s, s:O}", "digest", digest, "tensors", w->tensors);
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
     if (!text)
         return err_memory(err, 0, "the trace's index");
     sluice_status status = file_publish(path, text, strlen(text), err);
     mem_free(text);
+    return status;
+}
+
+static sluice_status write_trace(const struct recorder *r, const char *data_path, const char *index_path,
+                                 char digest[SLUICE_DIGEST_TEXT_BYTES], sluice_error *err)
+{
+    struct writer w = {.passes = r, .fd = -1};
+    char unused[SHA256_HEX_BYTES];
+    sluice_status status;
+    mem_hook_json();
+    w.tensors = json_array();
+    if (!w.tensors)
+        TRY_OUT(err_memory(err, 0, "the trace's index"));
+    TRY_OUT(sha256_open(&w.digest, err));
+    w.fd = open(data_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (w.fd < 0)
+        TRY_OUT(err_errno(err, errno, "cannot create %s", data_path));
+    for (size_t i = 0; i < r->starts[r->n_passes] - r->starts[r->n_passes - 1]; i++)
+        TRY_OUT(write_tensor(&w, i, err));
+    TRY_OUT(file_sync(w.fd, data_path, err));
+    sha256_close(&w.digest, digest);
+    status = write_index(&w, index_path, digest, err);
+out:
+    sha256_close(&w.digest, unused);
+    if (w.fd >= 0)
+        (void)close(w.fd);
+    json_decref(w.tensors);
     return status;
 }
 
@@ -107,202 +194,24 @@ sluice_status sluice_trace_record(sluice_engine *engine, const int32_t *ids, siz
     if (mkdir(output_dir, 0777) != 0)
         return err_errno(err, errno, "cannot create the directory %s", output_dir);
     struct recorder r = {.fd = -1, .err = err};
-    char *data = file_join(output_dir, "data.bin"), *index = file_join(output_dir, "index.json");
+    char *passes = file_join(output_dir, "passes.bin"), *data = file_join(output_dir, "data.bin");
+    char *index = file_join(output_dir, "index.json");
     sluice_status status;
-    mem_hook_json();
-    r.tensors = json_array();
-    TRY_OUT(sha256_open(&r.digest, err));
-    if (!data || !index || !r.tensors)
-        TRY_OUT(err_memory(err, strlen(output_dir), "a trace"));
-    r.fd = open(data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (!passes || !data || !index)
+        TRY_OUT(err_memory(err, strlen(output_dir), "a path"));
+    r.fd = open(passes, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (r.fd < 0)
-        TRY_OUT(err_errno(err, errno, "cannot create %s", data));
-    TRY_OUT(run_traced(engine, &r, ids, n_ids, err));
-    TRY_OUT(file_sync(r.fd, data, err));
-    sha256_close(&r.digest, digest);
-    status = write_index(&r, index, digest, err);
+        TRY_OUT(err_errno(err, errno, "cannot create %s", passes));
+    (void)unlink(passes); /* it lives as long as the descriptor */
+    TRY_OUT(run_passes(engine, &r, ids, n_ids, err));
+    status = write_trace(&r, data, index, digest, err);
 out:
-    if (r.digest.ctx) {
-        char unused[SHA256_HEX_BYTES];
-        sha256_close(&r.digest, unused);
-    }
     if (r.fd >= 0)
         (void)close(r.fd);
-    json_decref(r.tensors);
+    mem_free(r.pieces);
+    mem_free(r.starts);
+    mem_free(passes);
     mem_free(data);
     mem_free(index);
-    return status;
-}
-
-/* ---- compare ---- */
-
-struct trace {
-    json_t *root, *tensors;
-    int fd;
-    uint64_t bytes;
-    char *data_path;
-};
-
-static void trace_close(struct trace *t)
-{
-    json_decref(t->root);
-    if (t->fd >= 0)
-        (void)close(t->fd);
-    mem_free(t->data_path);
-}
-
-static sluice_status trace_open(struct trace *t, const char *dir, sluice_error *err)
-{
-    *t = (struct trace){.fd = -1};
-    char *index = file_join(dir, "index.json"), *text = NULL;
-    size_t bytes;
-    t->data_path = file_join(dir, "data.bin");
-    sluice_status status;
-    if (!index || !t->data_path)
-        TRY_OUT(err_memory(err, strlen(dir), "a path"));
-    TRY_OUT(file_load(index, INDEX_BYTES_MAX, &text, &bytes, err));
-    TRY_OUT(json_parse(text, bytes, index, &t->root, err));
-    TRY_OUT(json_need_array(t->root, "tensors", &t->tensors, index, err));
-    status = file_open_read(t->data_path, &t->fd, &t->bytes, err);
-out:
-    mem_free(index);
-    mem_free(text);
-    return status;
-}
-
-struct entry {
-    const char *name, *dtype;
-    uint64_t offset, bytes;
-    const json_t *shape;
-};
-
-static sluice_status entry_at(const struct trace *t, size_t i, struct entry *e, sluice_error *err)
-{
-    const json_t *item = json_array_get(t->tensors, i);
-    json_t *shape;
-    TRY(json_need_string(item, "name", &e->name, "index.json", err));
-    TRY(json_need_string(item, "dtype", &e->dtype, "index.json", err));
-    TRY(json_need_u64(item, "offset", 0, INT64_MAX, &e->offset, "index.json", err));
-    TRY(json_need_u64(item, "bytes", 0, INT64_MAX, &e->bytes, "index.json", err));
-    TRY(json_need_array(item, "shape", &shape, "index.json", err));
-    e->shape = shape;
-    size_t unit = strcmp(e->dtype, "f32") == 0 ? 4 : strcmp(e->dtype, "u16") == 0 ? 2 : 0;
-    if (unit == 0)
-        return err_set(err, SLUICE_E_UNSUPPORTED, "index.json: %s has type %s; f32 and u16 are supported",
-                       e->name, e->dtype);
-    if (e->bytes % unit != 0 || !range_inside(e->offset, e->bytes, t->bytes))
-        return err_set(err, SLUICE_E_FORMAT, "index.json: %s does not lie inside %s", e->name, t->data_path);
-    return SLUICE_OK;
-}
-
-/* Floats as integers whose order is theirs, so that a difference counts representable values between. */
-static int64_t ordered(uint32_t bits)
-{
-    return bits & 0x80000000u ? -(int64_t)(bits & 0x7FFFFFFFu) : (int64_t)bits;
-}
-
-static void describe_value(bool floating, const unsigned char *p, char out[48])
-{
-    if (floating) {
-        float value;
-        memcpy(&value, p, sizeof value);
-        (void)snprintf(out, 48, "%.9g", (double)value);
-    } else {
-        uint16_t value;
-        memcpy(&value, p, sizeof value);
-        (void)snprintf(out, 48, "%u", value);
-    }
-}
-
-static void describe_difference(sluice_trace_difference *d, const struct entry *e, uint64_t element,
-                                const unsigned char *a, const unsigned char *b)
-{
-    bool floating = strcmp(e->dtype, "f32") == 0;
-    d->equal = false;
-    d->element = element;
-    describe_value(floating, a, d->a);
-    describe_value(floating, b, d->b);
-    if (floating) {
-        uint32_t x, y;
-        memcpy(&x, a, 4);
-        memcpy(&y, b, 4);
-        int64_t distance = ordered(x) - ordered(y);
-        d->ulps = (uint64_t)(distance < 0 ? -distance : distance);
-    }
-}
-
-/* Compare two tensors of the same shape block by block. */
-static sluice_status compare_entry(const struct trace *a, const struct trace *b, const struct entry *ea,
-                                   const struct entry *eb, sluice_trace_difference *d, sluice_error *err)
-{
-    enum { BLOCK_BYTES = 64 << 10 };
-    static const size_t NONE = SIZE_MAX;
-    size_t unit = strcmp(ea->dtype, "f32") == 0 ? 4 : 2, at = NONE;
-    unsigned char *x = mem_alloc(2 * (size_t)BLOCK_BYTES), *y = x + BLOCK_BYTES;
-    if (!x)
-        return err_memory(err, 2 * (size_t)BLOCK_BYTES, "a comparison buffer");
-    sluice_status status = SLUICE_OK;
-    for (uint64_t done = 0; done < ea->bytes && at == NONE; done += BLOCK_BYTES) {
-        size_t n = ea->bytes - done < BLOCK_BYTES ? (size_t)(ea->bytes - done) : BLOCK_BYTES;
-        TRY_OUT(file_read_at(a->fd, x, n, ea->offset + done, a->data_path, err));
-        TRY_OUT(file_read_at(b->fd, y, n, eb->offset + done, b->data_path, err));
-        for (size_t i = 0; i < n && at == NONE; i += unit)
-            if (memcmp(x + i, y + i, unit) != 0)
-                at = i;
-        if (at != NONE)
-            describe_difference(d, ea, (done + at) / unit, x + at, y + at);
-    }
-out:
-    mem_free(x);
-    return status;
-}
-
-static void name_difference(sluice_trace_difference *d, const char *name, const char *a, const char *b)
-{
-    d->equal = false;
-    (void)snprintf(d->name, sizeof d->name, "%s", name);
-    (void)snprintf(d->a, sizeof d->a, "%s", a);
-    (void)snprintf(d->b, sizeof d->b, "%s", b);
-}
-
-static sluice_status compare(const struct trace *a, const struct trace *b, sluice_trace_difference *d,
-                             sluice_error *err)
-{
-    size_t na = json_array_size(a->tensors), nb = json_array_size(b->tensors);
-    for (size_t i = 0; i < na && i < nb && d->equal; i++) {
-        struct entry ea, eb;
-        TRY(entry_at(a, i, &ea, err));
-        TRY(entry_at(b, i, &eb, err));
-        if (strcmp(ea.name, eb.name) != 0) {
-            name_difference(d, ea.name, ea.name, eb.name);
-        } else if (strcmp(ea.dtype, eb.dtype) != 0 || !json_equal(ea.shape, eb.shape) ||
-                   ea.bytes != eb.bytes) {
-            name_difference(d, ea.name, "another shape or type", "");
-        } else {
-            (void)snprintf(d->name, sizeof d->name, "%s", ea.name);
-            TRY(compare_entry(a, b, &ea, &eb, d, err));
-        }
-        d->tensors++;
-    }
-    if (d->equal && na != nb)
-        name_difference(d, "the number of tensors", na > nb ? "more" : "fewer", na > nb ? "fewer" : "more");
-    if (d->equal)
-        d->name[0] = '\0';
-    return SLUICE_OK;
-}
-
-sluice_status sluice_trace_diff(const char *dir_a, const char *dir_b, sluice_trace_difference *difference,
-                                sluice_error *err)
-{
-    struct trace a, b;
-    *difference = (sluice_trace_difference){.equal = true};
-    sluice_status status = trace_open(&a, dir_a, err);
-    if (status == SLUICE_OK) {
-        status = trace_open(&b, dir_b, err);
-        if (status == SLUICE_OK)
-            status = compare(&a, &b, difference, err);
-        trace_close(&b);
-    }
-    trace_close(&a);
     return status;
 }

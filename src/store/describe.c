@@ -102,8 +102,10 @@ static json_t *describe_experts(const struct gturbo *store)
 static json_t *describe_receipt(const struct gturbo *store)
 {
     sluice_error why;
-    json_t *object = json_object(), *receipt = receipt_load(store->dir);
-    sluice_status status = receipt_check(store->dir, &store->private->manifest, &why);
+    json_t *object = json_object(), *receipt;
+    sluice_status status = receipt_load(store->dir, &receipt, &why);
+    if (status == SLUICE_OK)
+        status = receipt_check(store->dir, &store->private->manifest, &why);
     bool ok = status != SLUICE_E_MEMORY && put(object, "present", json_boolean(receipt != NULL)) &&
               put(object, "fits", json_boolean(status == SLUICE_OK));
     if (ok && status != SLUICE_OK) {

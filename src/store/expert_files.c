@@ -246,7 +246,9 @@ sluice_status gturbo_add_mirror(struct gturbo *store, const char *dir, sluice_er
     if (p->n_copies == GTURBO_COPIES_MAX)
         return err_set(err, SLUICE_E_ARGUMENT, "%s would be mirror number %u, at most %u are possible", dir,
                        p->n_copies, GTURBO_COPIES_MAX - 1);
-    json_t *receipt = p->hash ? NULL : receipt_load(store->dir);
+    json_t *receipt = NULL;
+    if (!p->hash)
+        TRY(receipt_load(store->dir, &receipt, err));
     char *copy = mem_strdup(dir);
     sluice_status status = copy ? SLUICE_OK : err_memory(err, strlen(dir), "a path");
     uint32_t found = 0;

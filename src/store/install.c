@@ -42,12 +42,10 @@ static sluice_status check_options(const sluice_install_options *o, sluice_error
 
 static char *with_suffix(const char *path, const char *suffix)
 {
-    size_t a = strlen(path), b = strlen(suffix);
-    char *text = mem_alloc(a + b + 1);
-    if (text) {
-        memcpy(text, path, a);
-        memcpy(text + a, suffix, b + 1);
-    }
+    size_t room = strlen(path) + strlen(suffix) + 1;
+    char *text = mem_alloc(room);
+    if (text)
+        (void)snprintf(text, room, "%s%s", path, suffix);
     return text;
 }
 

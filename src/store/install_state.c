@@ -7,6 +7,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -61,9 +63,11 @@ static sluice_status check_replaceable(const char *output, sluice_error *err)
 sluice_status install_discard(const struct install *w, sluice_error *err)
 {
     TRY(file_remove_tree(w->partial, err));
+    TRY(file_sync_dir(w->parent,
+                      err)); /* a journal that comes back after a crash is harmless, the rest is not */
     if (unlink(w->journal_path) != 0 && errno != ENOENT)
         return err_errno(err, errno, "cannot delete %s", w->journal_path);
-    return file_sync_dir(w->parent, err);
+    return SLUICE_OK;
 }
 
 /* A run that ended after the rename and before its last deletions: the journal recognises the output. */
@@ -296,12 +300,12 @@ static uint64_t allocated_bytes(const struct install *w)
     uint64_t total = 0;
     for (size_t i = 0; i < w->plan.n_files; i++) {
         struct stat st;
-        char *path = file_join(w->partial, w->plan.files[i].path);
-        if (path && lstat(path, &st) == 0) {
+        char path[PATH_MAX];
+        int n = snprintf(path, sizeof path, "%s/%s", w->partial, w->plan.files[i].path);
+        if (n > 0 && (size_t)n < sizeof path && lstat(path, &st) == 0) {
             uint64_t have = (uint64_t)st.st_blocks * 512;
             total += have < w->plan.files[i].bytes ? have : w->plan.files[i].bytes;
         }
-        mem_free(path);
     }
     return total;
 }

@@ -113,9 +113,8 @@ sluice_status journal_match(const struct journal *j, const struct journal_identi
 
 sluice_status journal_publish(const struct journal *j, sluice_error *err)
 {
-    char *text = json_dumps(j->root, JSON_INDENT(1) | JSON_SORT_KEYS);
-    if (!text)
-        return err_memory(err, 0, "the journal");
+    char *text;
+    TRY(json_print(j->root, JSON_INDENT(1) | JSON_SORT_KEYS, "the journal", &text, err));
     sluice_status status = file_publish(j->path, text, strlen(text), err);
     mem_free(text);
     return status;

@@ -97,13 +97,15 @@ static sluice_status next_layer(struct cut *c, bool first, const char **element,
 {
     *n = 0;
     skip_space(c);
-    if (c->at < c->bytes && c->text[c->at] == ']') {
+    if (c->at >= c->bytes)
+        return err_set(err, SLUICE_E_FORMAT, LAYOUT_NAME " ends early; install again");
+    if (c->text[c->at] == ']') {
         skip_one(c);
         c->array_end = c->at;
         return SLUICE_OK;
     }
     if (!first) {
-        if (c->at >= c->bytes || c->text[c->at] != ',')
+        if (c->text[c->at] != ',')
             return err_set(err, SLUICE_E_FORMAT, LAYOUT_NAME " is not valid JSON: a comma is missing");
         c->at++;
         skip_space(c);

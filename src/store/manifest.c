@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "store/paths.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,11 +207,9 @@ sluice_status manifest_write(const char *dir, const struct manifest_content *c, 
 {
     mem_hook_json();
     char source[sizeof "sha256:" + SHA256_HEX_BYTES];
-    strcpy(source, "sha256:");
-    strcat(source, c->source_sha256);
+    (void)snprintf(source, sizeof source, "sha256:%s", c->source_sha256);
     json_t *root = json_object();
     char *text = NULL, *path = file_join(dir, MANIFEST_NAME);
-    sluice_status status;
     int failed = 0;
     failed |= json_object_set_new(root, "magic", json_string("GTURBO"));
     failed |= json_object_set_new(root, "versionMajor", json_integer(1));
@@ -225,11 +224,10 @@ sluice_status manifest_write(const char *dir, const struct manifest_content *c, 
     failed |= json_object_set_new(root, "numLayers", json_integer(c->n_layers));
     failed |= json_object_set_new(root, "expertStride", json_integer((json_int_t)c->stride_bytes));
     failed |= json_object_set_new(root, "bitWidthOverridesHonored", json_integer(c->n_overrides));
-    if (!failed)
-        text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
-    if (!text || !path)
-        status = err_memory(err, 0, MANIFEST_NAME);
-    else
+    sluice_status status = failed || !path ? err_memory(err, 0, MANIFEST_NAME) : SLUICE_OK;
+    if (status == SLUICE_OK)
+        status = json_print(root, JSON_INDENT(2) | JSON_SORT_KEYS, MANIFEST_NAME, &text, err);
+    if (status == SLUICE_OK)
         status = file_publish(path, text, strlen(text), err);
     mem_free(text);
     mem_free(path);

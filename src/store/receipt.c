@@ -62,7 +62,6 @@ sluice_status receipt_write(const char *dir, const char *final_dir, const struct
     mem_hook_json();
     json_t *root = json_object();
     char *text = NULL, *path = file_join(dir, RECEIPT_NAME);
-    sluice_status status;
     int failed = 0;
     failed |= json_object_set_new(root, "schemaVersion", json_integer(1));
     failed |= json_object_set_new(root, "manifestSha256", json_string(m->sha256));
@@ -77,11 +76,10 @@ sluice_status receipt_write(const char *dir, const char *final_dir, const struct
         failed |= json_object_set_new(root, "sourceRepoID", json_string(repo));
     if (revision)
         failed |= json_object_set_new(root, "sourceRevision", json_string(revision));
-    if (!failed)
-        text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
-    if (!text || !path)
-        status = err_memory(err, 0, RECEIPT_NAME);
-    else
+    sluice_status status = failed || !path ? err_memory(err, 0, RECEIPT_NAME) : SLUICE_OK;
+    if (status == SLUICE_OK)
+        status = json_print(root, JSON_INDENT(2) | JSON_SORT_KEYS, RECEIPT_NAME, &text, err);
+    if (status == SLUICE_OK)
         status = file_publish(path, text, strlen(text), err);
     mem_free(text);
     mem_free(path);
@@ -91,29 +89,21 @@ sluice_status receipt_write(const char *dir, const char *final_dir, const struct
 
 /* ---- checking ---- */
 
-static sluice_status load(const char *dir, json_t **root, sluice_error *err)
+sluice_status receipt_load(const char *dir, json_t **root, sluice_error *err)
 {
     *root = NULL;
     char *text = NULL, *path = file_join(dir, RECEIPT_NAME);
     size_t bytes;
     if (!path)
         return err_memory(err, strlen(dir), "a path");
-    sluice_status status;
-    if (!file_exists(path))
-        status = err_set(err, SLUICE_E_CORRUPT, "%s has no receipt of a verification; " NEXT_STEP, dir);
-    else
+    sluice_status status = SLUICE_OK;
+    if (file_exists(path))
         status = file_load(path, RECEIPT_BYTES_MAX, &text, &bytes, err);
-    if (status == SLUICE_OK)
+    if (status == SLUICE_OK && text)
         status = json_parse(text, bytes, RECEIPT_NAME, root, err);
     mem_free(text);
     mem_free(path);
-    return status;
-}
-
-json_t *receipt_load(const char *dir)
-{
-    json_t *root;
-    return load(dir, &root, NULL) == SLUICE_OK ? root : NULL;
+    return status == SLUICE_E_FORMAT ? SLUICE_OK : status;
 }
 
 static sluice_status misfit(const char *dir, const char *what, sluice_error *err)
@@ -182,11 +172,10 @@ static sluice_status check_root(const char *dir, const json_t *root, const struc
 sluice_status receipt_check(const char *dir, const struct manifest *m, sluice_error *err)
 {
     json_t *root;
-    sluice_status status = load(dir, &root, err);
-    if (status == SLUICE_E_FORMAT)
-        return misfit(dir, RECEIPT_NAME " cannot be read", err);
-    TRY(status);
-    status = check_root(dir, root, m, err);
+    TRY(receipt_load(dir, &root, err));
+    if (!root)
+        return err_set(err, SLUICE_E_CORRUPT, "%s has no receipt of a verification; " NEXT_STEP, dir);
+    sluice_status status = check_root(dir, root, m, err);
     json_decref(root);
     return status;
 }

@@ -29,8 +29,8 @@ sluice_status receipt_write(const char *dir, const char *final_dir, const struct
  * `sluice verify`. */
 sluice_status receipt_check(const char *dir, const struct manifest *manifest, sluice_error *err);
 
-/* The parsed receipt, or NULL when there is none that can be read. New reference. */
-json_t *receipt_load(const char *dir);
+/* The parsed receipt; *receipt is NULL when there is none, or none that is JSON. New reference. */
+sluice_status receipt_load(const char *dir, json_t **receipt, sluice_error *err);
 
 /* The absolute path of a directory that exists, or that its existing parent is about to get; free with
  * mem_free. */

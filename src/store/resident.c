@@ -151,6 +151,8 @@ static sluice_status parse_entry(const unsigned char *index, size_t n, size_t at
     TRY(check_span(t, t->offset, t->bytes, n, file_bytes, err));
     TRY(check_span(t, t->scale_offset, t->scale_bytes, n, file_bytes, err));
     TRY(check_span(t, t->bias_offset, t->bias_bytes, n, file_bytes, err));
+    t->scale_offset = t->scale_bytes ? t->scale_offset : 0; /* what is empty was not checked to be anywhere */
+    t->bias_offset = t->bias_bytes ? t->bias_offset : 0;
     return check_sizes(t, err);
 }
 

@@ -25,29 +25,39 @@ static sluice_status hash_files(const char *dir, const struct manifest *m, const
     return SLUICE_OK;
 }
 
-/* The old receipt may know where the install came from; a new one keeps that. */
-static sluice_status renew(const char *dir, const char *absolute, const struct manifest *m,
-                           const struct file_stamp *stamps, sluice_error *err)
+/* Whether the receipt may stay: bound to these files, and naming the directory, as other readers want it. */
+static sluice_status judge(const char *dir, const char *absolute, const struct manifest *m,
+                           const json_t *receipt, bool *fits, sluice_error *err)
 {
-    json_t *old = receipt_load(dir);
-    sluice_status status =
-        receipt_write(dir, absolute, m, stamps, json_string_value(json_object_get(old, "sourceRepoID")),
-                      json_string_value(json_object_get(old, "sourceRevision")), err);
-    json_decref(old);
-    if (status != SLUICE_OK)
-        return err_prefix(err, status, "every file of %s is right, but the receipt could not be written",
-                          dir);
-    return SLUICE_OK;
+    sluice_status status = receipt_check(dir, m, err);
+    const char *path = json_string_value(json_object_get(receipt, "modelDirectoryPath"));
+    *fits = status == SLUICE_OK && path && strcmp(path, absolute) == 0;
+    return status == SLUICE_E_CORRUPT ? SLUICE_OK : status;
 }
 
-/* Other readers of the format also want the receipt to name the directory where it is. */
-static bool names_directory(const char *dir, const char *absolute)
+static sluice_status renew(const char *dir, const struct manifest *m, const struct file_stamp *stamps,
+                           sluice_verify_report *report, sluice_error *err)
 {
-    json_t *receipt = receipt_load(dir);
-    const char *path = json_string_value(json_object_get(receipt, "modelDirectoryPath"));
-    bool same = path && strcmp(path, absolute) == 0;
-    json_decref(receipt);
-    return same;
+    bool fits = false;
+    char *absolute;
+    json_t *old = NULL;
+    TRY(receipt_absolute(dir, &absolute, err));
+    sluice_status status = receipt_load(dir, &old, err);
+    if (status == SLUICE_OK)
+        status = judge(dir, absolute, m, old, &fits, err);
+    if (status == SLUICE_OK && !fits) {
+        /* The old receipt may know where the install came from; the new one keeps that. */
+        status =
+            receipt_write(dir, absolute, m, stamps, json_string_value(json_object_get(old, "sourceRepoID")),
+                          json_string_value(json_object_get(old, "sourceRevision")), err);
+        if (status != SLUICE_OK)
+            status = err_prefix(err, status,
+                                "every file of %s is right, but the receipt could not be written", dir);
+        report->receipt_renewed = status == SLUICE_OK;
+    }
+    json_decref(old);
+    mem_free(absolute);
+    return status;
 }
 
 static sluice_status verify(const char *dir, const struct manifest *m, const sluice_watch *watch,
@@ -57,15 +67,7 @@ static sluice_status verify(const char *dir, const struct manifest *m, const slu
     struct gturbo *store; /* the right bytes may still be those of a broken install */
     TRY(gturbo_open_headers(dir, &store, err));
     gturbo_close(store);
-    char *absolute;
-    TRY(receipt_absolute(dir, &absolute, err));
-    sluice_status status = SLUICE_OK;
-    if (receipt_check(dir, m, NULL) != SLUICE_OK || !names_directory(dir, absolute)) {
-        status = renew(dir, absolute, m, stamps, err);
-        report->receipt_renewed = status == SLUICE_OK;
-    }
-    mem_free(absolute);
-    return status;
+    return renew(dir, m, stamps, report, err);
 }
 
 sluice_status sluice_verify(const char *install_dir, const sluice_watch *watch, sluice_verify_report *report,

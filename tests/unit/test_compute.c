@@ -5,7 +5,7 @@
 
 #include <float.h>
 
-enum { ROWS = 24, COLS = 256, INNER = 192, OUTPUTS = 300, DIM = 64, HEADS = 4, EXPERTS = 64, TOP = 6 };
+enum { ROWS = 12, COLS = 256, INNER = 96, OUTPUTS = 150, DIM = 64, HEADS = 4, EXPERTS = 64, TOP = 6 };
 
 static const struct backend_limits LIMITS = {
     .rows = ROWS, .cols = COLS, .inner = INNER, .context = 128, .heads = HEADS, .head_dim = DIM};
@@ -67,7 +67,7 @@ static struct world new_world(void)
         .gate = random_affine(INNER, COLS, 4, 64),
         .up = random_affine(INNER, COLS, 4, 64),
         .up8 = random_affine(INNER, COLS, 8, 32),
-        .down = random_affine(COLS, INNER, 4, 64),
+        .down = random_affine(COLS, INNER, 4, 32),
         .scale = random_dense(1, EXPERTS, DTYPE_BF16),
         .x = random_floats(ROWS * COLS, 2),
         .logits = random_floats(ROWS * EXPERTS, 5),

@@ -15,13 +15,12 @@ static unsigned char *source_bytes(const char *snapshot, const struct safetensor
 {
     const struct st_tensor *t = safetensors_find(st, name);
     if (!t)
-        fail_msg("the source has no %s", name);
-    size_t file_bytes;
-    unsigned char *file = fx_read(fx_path(snapshot, st->shards[t->shard].name), &file_bytes);
+        fx_fail("the source has no %s", name);
     unsigned char *bytes = malloc((size_t)t->bytes + 1);
-    assert_non_null(bytes);
-    memcpy(bytes, file + t->offset, (size_t)t->bytes);
-    free(file);
+    int fd = open(fx_path(snapshot, st->shards[t->shard].name), O_RDONLY);
+    assert_true(bytes && fd >= 0);
+    assert_int_equal(pread(fd, bytes, (size_t)t->bytes, (off_t)t->offset), t->bytes);
+    (void)close(fd);
     *n = (size_t)t->bytes;
     return bytes;
 }
@@ -39,7 +38,7 @@ static void check_resident(const char *snapshot, const struct safetensors *st, c
     static const char *const SUFFIXES[] = {".weight", ".scales", ".biases"};
     const struct stored_tensor *t = gturbo_find(store, spec->name);
     if (!t)
-        fail_msg("the install has no %s", spec->name);
+        fx_fail("the install has no %s", spec->name);
     assert_int_equal(t->dtype, spec->dtype);
     assert_memory_equal(t->shape, spec->shape, sizeof t->shape);
     const uint64_t offsets[] = {t->offset, t->scale_offset, t->bias_offset};
@@ -90,7 +89,7 @@ static void check_stack(const char *snapshot, const struct safetensors *st, stru
 static void check_round_trip(const char *snapshot, const char *output, recipe_fn fn)
 {
     struct gturbo *store;
-    struct safetensors *st;
+    struct safetensors *st = NULL;
     struct source *source;
     struct recipe recipe;
     json_t *config = json_load_file(fx_path(snapshot, "config.json"), 0, NULL);
@@ -125,10 +124,10 @@ static void check_round_trip(const char *snapshot, const char *output, recipe_fn
 static void small_model_round_trip(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *output = fx_path(out, "small.gturbo");
     sluice_install_options o = {.source_dir = snapshot, .output_dir = output};
-    sluice_install_report r;
+    sluice_install_report r = {0};
     assert_ok(fx_install_with(&o, &r, err));
     check_round_trip(snapshot, output, fx_recipe);
     fx_assert_clean(output);
@@ -163,7 +162,7 @@ static void demo_round_trip(void **state)
     char *out = fx_temp();
     char *output = fx_path(out, "demo.gturbo");
     sluice_install_options o = {.source_dir = DEMO_DIR, .output_dir = output};
-    sluice_install_report r;
+    sluice_install_report r = {0};
     assert_ok(store_install(&o, fx_demo_recipe, &r, err));
     assert_int_equal(r.source_bytes, 18276368);
     assert_int_equal(r.skipped_tensors, 0);
@@ -182,7 +181,7 @@ static void ranges_do_not_matter(void **state)
 {
     (void)state;
     static const uint64_t SIZES[] = {1, 777, 65536, 0};
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *first = fx_path(out, "first.gturbo");
     assert_ok(fx_install(snapshot, first, err));
     for (size_t i = 1; i < sizeof SIZES / sizeof *SIZES; i++) {
@@ -202,7 +201,7 @@ static void ranges_do_not_matter(void **state)
 static void dry_run_writes_nothing(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *output = fx_path(out, "small.gturbo");
     sluice_install_options o = {.source_dir = snapshot, .output_dir = output, .dry_run = true};
     sluice_install_report dry, wet;
@@ -223,7 +222,7 @@ static void dry_run_writes_nothing(void **state)
 
 static void refused(const char *snapshot, sluice_status status, const char *text)
 {
-    char *out = fx_temp();
+    char *out = fx_temp_fast();
     char *output = fx_path(out, "x.gturbo");
     assert_fails(fx_install(snapshot, output, err), status, text);
     assert_int_not_equal(access(output, F_OK), 0);
@@ -287,7 +286,7 @@ static void refuses_bad_sidecars(void **state)
 static void refuses_bad_options(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     sluice_install_options o = {.source_dir = snapshot};
     assert_fails(store_install(&o, fx_recipe, NULL, err), SLUICE_E_ARGUMENT, "no output directory");
     o.output_dir = fx_path(out, "none/x.gturbo");
@@ -319,7 +318,7 @@ static sluice_status huge_recipe(const json_t *config, struct recipe *r, sluice_
 static void refuses_a_full_disk(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     static const char HEADER[] =
         "{\"language_model.model.huge\":{\"dtype\":\"F32\",\"shape\":[1048576,2097152],\"data_offsets\":[0,"
         "8796093022208]}}";
@@ -398,7 +397,7 @@ static sluice_status interrupt(const char *snapshot, const char *output, int aft
 static void cancel_and_resume(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *whole = fx_path(out, "whole.gturbo"), *output = fx_path(out, "small.gturbo");
     assert_ok(fx_install(snapshot, whole, err));
     assert_fails(interrupt(snapshot, output, 60, false, NULL, err), SLUICE_E_CANCELLED,
@@ -406,7 +405,7 @@ static void cancel_and_resume(void **state)
     assert_int_not_equal(access(output, F_OK), 0);
     assert_fails(fx_install(snapshot, output, err), SLUICE_E_EXISTS,
                  "go on with --resume or start over with --discard");
-    sluice_install_report r;
+    sluice_install_report r = {0};
     assert_fails(interrupt(snapshot, output, 40, true, &r, err), SLUICE_E_CANCELLED, "go on with --resume");
     assert_true(r.reused_bytes > 20 * FX_RANGE_BYTES);
     uint64_t before = r.reused_bytes;
@@ -422,7 +421,7 @@ static void cancel_and_resume(void **state)
 static void resume_repairs_damage(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *whole = fx_path(out, "whole.gturbo"), *output = fx_path(out, "small.gturbo");
     char *partial = fx_path(out, "small.gturbo.partial");
     assert_ok(fx_install(snapshot, whole, err));
@@ -432,7 +431,7 @@ static void resume_repairs_damage(void **state)
     fx_flip(fx_path(partial, "packed_experts/layer_01.bin"), 1, true); /* another recorded range */
     assert_int_equal(truncate(fx_path(partial, "packed_experts/layer_02.bin"), 3), 0);
     sluice_install_options o = {.source_dir = snapshot, .output_dir = output, .resume = true};
-    sluice_install_report r;
+    sluice_install_report r = {0};
     assert_ok(fx_install_with(&o, &r, err));
     assert_true(r.reused_bytes > 0);
     fx_assert_same_dir(whole, output);
@@ -443,7 +442,7 @@ static void resume_repairs_damage(void **state)
 static void resume_refuses_changes(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *output = fx_path(out, "small.gturbo"), *journal = fx_path(out, "small.gturbo.resume.json");
     assert_fails(interrupt(snapshot, output, 60, false, NULL, err), SLUICE_E_CANCELLED, "");
     /* another plan: other ranges */
@@ -469,7 +468,7 @@ static void resume_refuses_changes(void **state)
 static void resume_rejects_foreign_entries(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *output = fx_path(out, "small.gturbo"), *partial = fx_path(out, "small.gturbo.partial");
     assert_fails(interrupt(snapshot, output, 60, false, NULL, err), SLUICE_E_CANCELLED, "");
     static const char *const NAMES[] = {"extra", "packed_experts/layer_00.bin", "tokenizer/x.json"};
@@ -495,7 +494,7 @@ static void resume_rejects_foreign_entries(void **state)
 static void resume_without_leftovers_installs(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *output = fx_path(out, "small.gturbo");
     assert_ok(fx_resume(snapshot, output, err));
     assert_fails(fx_resume(snapshot, output, err), SLUICE_E_EXISTS, "exists already");
@@ -508,7 +507,7 @@ static void resume_without_leftovers_installs(void **state)
 static void overwrite_replaces_installs_only(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *whole = fx_path(out, "whole.gturbo"), *output = fx_path(out, "small.gturbo");
     sluice_install_options o = {.source_dir = snapshot, .output_dir = output, .overwrite = true};
     assert_ok(fx_install(snapshot, whole, err));
@@ -538,7 +537,7 @@ static void overwrite_replaces_installs_only(void **state)
 static void second_installer_is_told(void **state)
 {
     (void)state;
-    char *snapshot = fx_snapshot(), *out = fx_temp();
+    char *snapshot = fx_snapshot(), *out = fx_temp_fast();
     char *output = fx_path(out, "small.gturbo"), *lock = fx_path(out, "small.gturbo.install.lock");
     int ready[2];
     assert_int_equal(pipe(ready), 0);

@@ -162,7 +162,7 @@ INLINE void unpack_group(const uint8_t *packed, uint32_t bits, uint32_t n, uint8
 static inline void dequantize_group(const uint8_t *packed, uint32_t bits, uint32_t n, float scale, float bias,
                                     float *out)
 {
-    uint8_t codes[GROUP_MAX];
+    uint8_t codes[GROUP_MAX] = {0};
     switch (bits) {
     case 2:
         unpack_group(packed, 2, n, codes);
