@@ -358,7 +358,7 @@ static void damage_found_ahead_is_told_at_use(void **state)
     /* A failure is told once; whoever comes next tries anew, and finds it repaired. (The thread that runs ahead
      * may have met the damage after the loop did: then there is one more to tell.) */
     if (gturbo_layer_sources(f.store, 5, &sources, &err) != SLUICE_OK)
-        assert_int_equal(copies_of(&f, 5), 1);
+        assert_in_range(copies_of(&f, 5), 1, 2);
     close_fixture(&f);
     /* The receipt is bound to times: renew it for the other tests. */
     assert_ok(sluice_verify(demo.install, NULL, NULL, &err), err);

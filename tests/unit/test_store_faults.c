@@ -212,7 +212,7 @@ static sluice_status verify_renewing(sluice_error *err)
 
 static void sweep_call(sluice_status (*call)(sluice_error *), bool may_succeed)
 {
-    for (int kind = 0; kind < FAULT_KINDS; kind++)
+    for (int kind = 0; kind <= FAULT_RENAME; kind++)
         for (uint64_t n = 1;; n++) {
             sluice_error e = {0};
             int before = descriptors();
