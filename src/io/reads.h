@@ -19,13 +19,13 @@ enum read_state { READ_IDLE = 0, READ_QUEUED, READ_DONE };
 
 struct read_request {
     int fd;
-    uint32_t file;      /* of reads_add_file() for this fd; 0: none */
-    uint32_t buffer_id; /* 1..reads_options.buffers when `buffer` and `bytes` never change; 0: none */
-    void *buffer;       /* `bytes` of room; aligned to 4096 when the file is open with O_DIRECT */
+    uint32_t file; /* of reads_add_file() for this fd; 0: none */
+    void *buffer;  /* `bytes` of room; aligned to 4096 when the file is open with O_DIRECT */
     size_t bytes;
     uint64_t offset;
     struct read_request *next; /* the engine's own */
     uint32_t stalls;           /* the engine's own */
+    uint32_t buffer_id;        /* 1..reads_options.buffers when `buffer` and `bytes` never change; 0: none */
     /* result */
     _Atomic int state;
     int errnum;       /* 0, or why the read failed */

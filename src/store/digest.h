@@ -21,9 +21,8 @@ sluice_status stamp_fd(int fd, const char *name, struct file_stamp *stamp, sluic
  * belongs to. */
 sluice_status digest_fd(int fd, const char *name, uint64_t bytes, struct meter *meter,
                         char hex[SHA256_HEX_BYTES], struct file_stamp *stamp, sluice_error *err);
-/* The same at the drive's or the processor's speed, whichever is less: large direct reads of the next blocks
- * while one is hashed. Takes DIGEST_FAST_BYTES of memory; small files go the plain way. */
-#define DIGEST_FAST_BYTES (4u << 20)
+/* The same at the drive's or the processor's speed, whichever is less (io/sequence.h); small files go the
+ * plain way. */
 sluice_status digest_fd_fast(int fd, const char *name, uint64_t bytes, struct meter *meter,
                              char hex[SHA256_HEX_BYTES], struct file_stamp *stamp, sluice_error *err);
 /* Open, hash the fast way, close, and compare: SLUICE_E_CORRUPT with the file's name when the digest is not

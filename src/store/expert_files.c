@@ -194,7 +194,7 @@ sluice_status gturbo_layer_sources(struct gturbo *store, uint32_t layer, struct 
 
 sluice_status gturbo_layer_fd(struct gturbo *store, uint32_t layer, int *fd, sluice_error *err)
 {
-    struct layer_sources sources;
+    struct layer_sources sources = {0};
     *fd = -1;
     TRY(gturbo_layer_sources(store, layer, &sources, err));
     *fd = sources.at[0].fd;

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "io/file.h"
+#include "io/sequence.h"
 #include "store/digest.h"
 #include "store/gturbo_private.h"
 #include "store/receipt.h"
@@ -245,6 +246,23 @@ sluice_status gturbo_read_resident(const struct gturbo *store, uint64_t offset, 
     TRY(file_read_at(fd, buffer, n, offset, RESIDENT_NAME, err));
     /* The caller holds the bytes now; a second copy in the page cache would be charged to the budget too. */
     (void)posix_fadvise(fd, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
+    return SLUICE_OK;
+}
+
+static sluice_status count_block(void *user, const unsigned char *bytes, size_t n, sluice_error *err)
+{
+    (void)bytes;
+    return meter_step(user, n, err);
+}
+
+sluice_status gturbo_load_resident(const struct gturbo *store, unsigned char *buffer,
+                                   const sluice_watch *watch, sluice_error *err)
+{
+    struct meter meter;
+    meter_start(&meter, watch, "load", store->resident_bytes);
+    TRY(sequence_read(store->private->resident_fd, RESIDENT_NAME, store->resident_offset,
+                      store->resident_offset + store->resident_bytes, buffer, count_block, &meter, err));
+    meter_finish(&meter);
     return SLUICE_OK;
 }
 

@@ -70,6 +70,11 @@ const struct stored_tensor *gturbo_find(const struct gturbo *store, const char *
 sluice_status gturbo_read_resident(const struct gturbo *store, uint64_t offset, void *buffer, size_t n,
                                    sluice_error *err);
 
+/* Copy the whole payload to `buffer`, which is aligned to 4096 and has room for resident_bytes rounded up to
+ * 4096, at the drive's speed. `watch` may be NULL; its phase is "load". One caller at a time. */
+sluice_status gturbo_load_resident(const struct gturbo *store, unsigned char *buffer,
+                                   const sluice_watch *watch, sluice_error *err);
+
 /* ---- expert files: the install's own, and copies of them on other drives ---- */
 
 /* The install and its mirrors. */
