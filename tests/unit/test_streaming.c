@@ -204,13 +204,33 @@ static void impossible_options_are_named(void **state)
         if (!strstr(err.detail, ROWS[i].says))
             fail_msg("\"%s\" does not contain \"%s\"", err.detail, ROWS[i].says);
     }
-    /* Asked for by name, a refused ring is an error; otherwise threads take over. */
-    sluice_engine *engine;
-    sluice_error err;
-    fault_arm(FAULT_RING, 1);
-    sluice_engine_options options = {.io = SLUICE_IO_URING, .verification = SLUICE_VERIFY_RECEIPT};
-    assert_int_equal(sluice_engine_open(install, &options, &engine, &err), SLUICE_E_UNSUPPORTED);
-    assert_non_null(strstr(err.detail, "io_uring"));
+}
+
+/* The n-th ring of an open is refused. The one asked for by name is an error, others become threads. */
+static void a_refused_ring_is_an_error_only_by_name(void **state)
+{
+    (void)state;
+    for (int named = 0; named < 2; named++) {
+        const sluice_engine_options options = {.io = named ? SLUICE_IO_URING : SLUICE_IO_AUTO,
+                                               .verification = SLUICE_VERIFY_RECEIPT};
+        int refused = 0;
+        bool fired = true;
+        for (uint64_t n = 1; fired; n++) {
+            sluice_engine *engine;
+            sluice_error err;
+            fault_arm(FAULT_RING, n);
+            sluice_status status = sluice_engine_open(install, &options, &engine, &err);
+            fired = fault_fired(FAULT_RING);
+            fault_arm(FAULT_RING, 0);
+            if (status != SLUICE_OK) {
+                assert_int_equal(status, SLUICE_E_UNSUPPORTED);
+                assert_non_null(strstr(err.detail, "io_uring"));
+                refused++;
+            }
+            sluice_engine_close(engine);
+        }
+        assert_int_equal(refused, named);
+    }
 }
 
 int main(void)
@@ -222,6 +242,7 @@ int main(void)
         cmocka_unit_test(guesses_are_counted_and_mostly_useful),
         cmocka_unit_test(the_chunk_follows_the_budget),
         cmocka_unit_test(impossible_options_are_named),
+        cmocka_unit_test(a_refused_ring_is_an_error_only_by_name),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
