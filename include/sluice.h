@@ -103,6 +103,20 @@ typedef struct sluice_install_report {
 sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
                              sluice_error *err);
 
+/* An install of a family's published size with random weights: to measure, not to talk to. */
+typedef struct sluice_synth_options {
+    const char *family;                       /* SLUICE_E_ARGUMENT lists those that there are */
+    const char *output_dir;                   /* conventionally NAME.gturbo; its parent must exist */
+    uint32_t layers;                          /* 0: as many as published */
+    uint64_t seed;                            /* the same family, layers and seed give the same bytes */
+    bool dry_run, overwrite, resume, discard; /* as for sluice_install */
+    sluice_watch watch;
+} sluice_synth_options;
+
+/* Errors as sluice_install. `report` may be NULL. */
+sluice_status sluice_synth(const sluice_synth_options *options, sluice_install_report *report,
+                           sluice_error *err);
+
 typedef struct sluice_verify_report {
     uint32_t files;
     uint64_t bytes;
@@ -269,8 +283,9 @@ const int32_t *sluice_session_tokens(const sluice_session *session, size_t *n_to
  * needs; nothing changed. Going back to 0 always works. Logits are unavailable until the next append. */
 sluice_status sluice_session_rewind(sluice_session *session, size_t n_tokens, sluice_error *err);
 
-/* Make the timeline equal `ids`, reusing the longest common prefix that the state allows. Afterwards the logits
- * of the last token are there: it is computed again unless they still are. `reused_tokens` may be NULL. */
+/* Make the timeline equal `ids`, reusing the longest common prefix that the state allows. Afterwards the
+ * logits of the last token are there: it is computed again unless they still are. `reused_tokens` may be
+ * NULL. */
 sluice_status sluice_session_sync(sluice_session *session, const int32_t *ids, size_t n_ids,
                                   size_t *reused_tokens, sluice_error *err);
 

@@ -32,8 +32,42 @@ struct model {
     struct mat *mats; /* n_resident, in spec order */
 };
 
+/* A checkpoint of the family's published size, for random weights (sluice synth). */
+struct full_override {
+    const char *module; /* path, with one %u for the layer */
+    uint8_t bits;
+    uint16_t group_size;
+};
+
+struct full_control {
+    const char *text;
+    uint32_t id;
+};
+
+/* Random matrices map unit variance to unit variance; those whose name contains `part`, to `gain` times as
+ * much.
+ */
+struct full_gain {
+    const char *part;
+    float gain;
+};
+
+struct full_size {
+    /* config.json. "layer_types" is one period, repeated over the layers; what is stored otherwise than the
+     * rest is added from `overrides`. */
+    const char *config;
+    const struct full_override *overrides; /* NULL-ended */
+    const struct full_gain *gains;         /* NULL-ended */
+    /* The tokenizer's control tokens, by rising id; ids below `control_ids` that none of them has are unused.
+     */
+    const struct full_control *control; /* NULL-ended */
+    uint32_t control_ids;
+    const char *bos, *eos;
+};
+
 struct family {
     const char *name;
+    const struct full_size *full_size; /* NULL: none is known */
     const char *const *model_types;    /* config.json's "model_type", NULL-ended */
     const char *const *skip;           /* substrings of tensor names to leave out at install, NULL-ended */
     const char *const *stop_spellings; /* control tokens that end a turn, NULL-ended */

@@ -429,8 +429,13 @@ static sluice_status gemma4_describe(const struct model *m, json_t **arch, json_
     static const char *const QUANT[5] = {"embedding", "attention", "router", "sharedExpert", "routedExpert"};
     const struct gemma4 *g = gemma4_of(m);
     json_t *mask = json_array();
-    for (uint32_t l = 0; mask && l < m->n_layers; l++)
-        (void)json_array_append_new(mask, json_integer(g->layers[l].full));
+    bool ok = mask != NULL;
+    for (uint32_t l = 0; ok && l < m->n_layers; l++)
+        ok = json_array_append_new(mask, json_integer(g->layers[l].full)) == 0;
+    if (!ok) {
+        json_decref(mask);
+        return err_memory(err, m->n_layers * sizeof(json_t *), "the manifest");
+    }
     *arch = json_pack("{s:i s:i s:i s:i s:i s:i s:i s:i s:i s:i s:f s:f s:f s:f s:i s:i s:i s:b s:b s:s s:o}",
                       "hiddenSize", (int)m->hidden, "ffnIntermediate", (int)g->dense, "moeIntermediateSize",
                       (int)g->expert, "numHeads", (int)g->heads, "numKVHeads", (int)g->sliding.kv_heads,
@@ -442,7 +447,7 @@ static sluice_status gemma4_describe(const struct model *m, json_t **arch, json_
                       "topKExperts", (int)m->top_k, "tieWordEmbeddings", 1, "attentionKEqV", (int)g->k_eq_v,
                       "hiddenActivation", "gelu_pytorch_tanh", "fullAttentionLayerMask", mask);
     *quant = json_object();
-    bool ok = *arch && *quant;
+    ok = *arch && *quant;
     for (int i = 0; ok && i < 5; i++)
         ok = json_object_set_new(*quant, QUANT[i], storage_describe(&g->described[i])) == 0;
     if (ok)
@@ -664,6 +669,7 @@ static const char *const STOPS[] = {"<eos>", "<turn|>", "<|tool_response>", NULL
 
 const struct family GEMMA4 = {
     .name = "gemma4",
+    .full_size = &GEMMA4_FULL_SIZE,
     .model_types = MODEL_TYPES,
     .skip = SKIP,
     .stop_spellings = STOPS,
