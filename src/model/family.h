@@ -11,6 +11,7 @@
 #include "experts/cache.h"
 #include "model/kv.h"
 #include "model/moe.h"
+#include "model/phase.h"
 
 #include <stdatomic.h>
 
@@ -102,6 +103,21 @@ struct tracer {
                    uint32_t cols, const void *data, size_t bytes);
 };
 
+/* Sees every layer's experts as the router chose them: ids [rows][top_k] of the rows from position0 on. */
+struct route_watch {
+    void *user;
+    void (*routed)(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
+                   const uint16_t *ids);
+};
+
+/* Puts other experts in place of the router's, which keep its weights: the answer is nonsense then. Only the
+ * benchmark sets one, on sessions that nobody else can reach. The ids of a row must be distinct. */
+struct route_override {
+    void *user;
+    void (*route)(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
+                  uint16_t *ids);
+};
+
 enum logits_mode { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL };
 
 struct forward {
@@ -116,7 +132,10 @@ struct forward {
         *logits; /* [vocab]: LOGITS_LAST leaves the last row's here; LOGITS_ALL passes each row's to `sink` */
     sluice_logits_fn sink;
     void *sink_user;
-    const struct tracer *tracer; /* NULL: none */
+    const struct tracer *tracer; /* NULL: none; so for the next three */
+    const struct route_watch *watch;
+    const struct route_override *override;
+    struct phase_clock *clock;
     const atomic_bool *cancel;
     struct lease_stats *stats;
 };
