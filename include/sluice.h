@@ -177,6 +177,7 @@ typedef struct sluice_plan {
     } items[SLUICE_PLAN_ITEMS];
     uint32_t n_items;
     uint64_t total_bytes, limit_bytes, minimum_bytes;
+    uint64_t unmetered_bytes; /* of total_bytes: what is estimated, not allocated from the budget */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
 } sluice_plan;

@@ -138,10 +138,10 @@ void budget_release(struct budget *budget, uint64_t bytes)
 
 enum { HUGE_BYTES = 2 << 20, PAGE_BYTES = 4096 };
 
-static size_t mapped_bytes(const struct arena *arena)
+size_t arena_charge(size_t bytes)
 {
-    size_t unit = arena->huge ? HUGE_BYTES : PAGE_BYTES;
-    return (arena->cap_bytes + unit - 1) / unit * unit;
+    size_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
+    return ((bytes ? bytes : 1) + unit - 1) / unit * unit;
 }
 
 sluice_status arena_open(struct arena *arena, struct budget *budget, size_t bytes, const char *what,
@@ -153,7 +153,7 @@ sluice_status arena_open(struct arena *arena, struct budget *budget, size_t byte
         return err_memory(err, bytes, what);
     arena->cap_bytes = bytes ? bytes : 1;
     arena->huge = bytes >= HUGE_BYTES;
-    size_t mapped = mapped_bytes(arena);
+    size_t mapped = arena_charge(arena->cap_bytes);
     if (budget)
         TRY(budget_charge(budget, mapped, what, err));
     size_t slack = arena->huge ? HUGE_BYTES : 0;
@@ -185,7 +185,7 @@ sluice_status arena_open(struct arena *arena, struct budget *budget, size_t byte
 void arena_close(struct arena *arena)
 {
     if (arena->base) {
-        size_t mapped = mapped_bytes(arena);
+        size_t mapped = arena_charge(arena->cap_bytes);
         (void)munmap(arena->base, mapped);
         if (arena->budget)
             budget_release(arena->budget, mapped);

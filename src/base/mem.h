@@ -62,7 +62,8 @@ sluice_status arena_open(struct arena *arena, struct budget *budget, size_t byte
 void arena_close(struct arena *arena);
 /* ARENA_ALIGN-aligned; never NULL: the caller planned the size, and asserts hold it to that. */
 void *arena_take(struct arena *arena, size_t bytes);
-/* What arena_take(bytes) consumes: for planning. */
+/* What arena_take(bytes) consumes, and what arena_open(bytes) charges: for planning. */
 size_t arena_cost(size_t bytes);
+size_t arena_charge(size_t bytes);
 
 #endif

@@ -46,12 +46,26 @@ static size_t expert_index(const struct expert_cache *cache, uint32_t layer, uin
     return (size_t)layer * cache->store->n_experts + expert;
 }
 
-uint64_t experts_slab_bytes(const struct gturbo *store, uint32_t slots)
+static size_t slab_bytes(const struct gturbo *store, uint32_t slots)
 {
-    uint64_t records, bytes;
-    if (!u64_mul(store->n_layers, slots, &records) || !u64_mul(records, store->stride_bytes, &bytes))
-        return UINT64_MAX;
+    size_t records, bytes;
+    if (!size_mul(store->n_layers, slots, &records) ||
+        !size_mul(records, (size_t)store->stride_bytes, &bytes))
+        return SIZE_MAX;
     return bytes;
+}
+
+static size_t table_bytes(const struct gturbo *store, uint32_t slots)
+{
+    size_t n_slots = (size_t)store->n_layers * slots, n_experts = (size_t)store->n_layers * store->n_experts;
+    return arena_cost(n_slots * sizeof(struct slot)) + arena_cost(n_experts * sizeof(int32_t)) +
+           arena_cost(n_experts * sizeof(uint32_t));
+}
+
+uint64_t experts_bytes(const struct gturbo *store, uint32_t slots)
+{
+    size_t slab = slab_bytes(store, slots);
+    return slab > SIZE_MAX / 2 ? UINT64_MAX : arena_charge(slab) + arena_charge(table_bytes(store, slots));
 }
 
 sluice_status experts_open(struct expert_cache **out, struct gturbo *store, struct read_pool *reads,
@@ -76,12 +90,9 @@ sluice_status experts_open(struct expert_cache **out, struct gturbo *store, stru
     cache->reads = reads;
     cache->slots = slots;
     cache->eviction = eviction;
-    size_t table_bytes = arena_cost(n_slots * sizeof *cache->slot) +
-                         arena_cost(n_experts * sizeof *cache->where) +
-                         arena_cost(n_experts * sizeof *cache->uses);
     sluice_status status;
-    TRY_OUT(arena_open(&cache->tables, budget, table_bytes, "expert tables", err));
-    TRY_OUT(arena_open(&cache->slab, budget, (size_t)experts_slab_bytes(store, slots), "expert slots", err));
+    TRY_OUT(arena_open(&cache->tables, budget, table_bytes(store, slots), "expert tables", err));
+    TRY_OUT(arena_open(&cache->slab, budget, slab_bytes(store, slots), "expert slots", err));
     cache->slot = arena_take(&cache->tables, n_slots * sizeof *cache->slot);
     cache->where = arena_take(&cache->tables, n_experts * sizeof *cache->where);
     cache->uses = arena_take(&cache->tables, n_experts * sizeof *cache->uses);
@@ -191,7 +202,8 @@ static void begin_read(struct expert_cache *cache, uint32_t layer, uint32_t expe
 {
     slot->expert = (int32_t)expert;
     slot->state = SLOT_READING;
-    /* The slot's earlier read is done; before this one is submitted settle() must not take it for this one. */
+    /* The slot's earlier read is done; before this one is submitted settle() must not take it for this one.
+     */
     atomic_store(&slot->read.state, READ_IDLE);
     slot->read.fd = fd;
     slot->read.buffer = slot->record;

@@ -39,8 +39,8 @@ struct lease_stats {
 
 enum experts_mode { EXPERTS_WAIT, EXPERTS_TRY };
 
-/* Slab bytes for so many slots per layer. */
-uint64_t experts_slab_bytes(const struct gturbo *store, uint32_t slots);
+/* What experts_open charges for so many slots per layer; UINT64_MAX when it overflows. */
+uint64_t experts_bytes(const struct gturbo *store, uint32_t slots);
 
 /* `slots` per layer, from 2 to the number of experts. Store and read pool are borrowed; the slab and tables
  * are charged to `budget`. */

@@ -262,6 +262,7 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     TRY(tokenizer_size(e->store, &tokenizer_bytes, err));
     TRY(plan_compute(e->store, e->model, &e->options, tokenizer_bytes, &e->plan, err));
     budget_init(&e->budget, e->plan.limit_bytes);
+    TRY(budget_charge(&e->budget, e->plan.unmetered_bytes, "the tokenizer and the reserve", err));
     TRY(sluice_tokenizer_open(dir, &e->text, err));
     if (tok_vocab(e->text->tok) > e->model->vocab)
         return err_set(err, SLUICE_E_FORMAT,

@@ -10,6 +10,7 @@
 /* Code, libraries, stacks, parsed manifests and allocator slack: 14 MiB measured for the demo model after
  * open, less its planned parts; rounded up. */
 static const uint64_t RESERVE_BYTES = 32ull << 20;
+static const uint64_t TOKENIZER_FACTOR = 3;
 /* Left to the rest of the machine when no budget was given: a tenth of what is available, within bounds. */
 static const uint64_t LEAVE_MIN_BYTES = 256ull << 20, LEAVE_MAX_BYTES = 2ull << 30;
 
@@ -97,34 +98,36 @@ static void add_item(sluice_plan *plan, const char *name, uint64_t bytes)
     plan->total_bytes += bytes;
 }
 
-/* How many slots per layer: what was asked for, or what the budget leaves, between `least` and every expert.
- */
-static sluice_status choose_slots(const sluice_engine_options *options, const struct model *model,
-                                  uint64_t slot_bytes, uint32_t least, uint64_t left, uint32_t *slots,
-                                  sluice_error *err)
+/* The most slots per layer that `bytes` hold, at most one per expert. */
+static uint32_t slots_within(const struct gturbo *store, uint64_t bytes)
 {
-    if (options->expert_slots && options->expert_cache_bytes)
+    uint32_t slots = store->n_experts;
+    while (slots > 0 && experts_bytes(store, slots) > bytes)
+        slots--;
+    return slots;
+}
+
+/* How many slots per layer: what was asked for, or what the budget leaves, but not below `least`. */
+static sluice_status choose_slots(const sluice_engine_options *options, const struct gturbo *store,
+                                  uint32_t least, uint64_t left, uint32_t *slots, sluice_error *err)
+{
+    uint32_t asked = options->expert_slots == SLUICE_SLOTS_ALL ? store->n_experts : options->expert_slots;
+    uint64_t cache_bytes = options->expert_cache_bytes;
+    if (asked && cache_bytes)
         return err_set(err, SLUICE_E_ARGUMENT,
                        "expert slots and an expert cache size exclude each other; give one");
-    uint64_t wanted = left / slot_bytes;
-    if (options->expert_cache_bytes)
-        wanted = options->expert_cache_bytes / slot_bytes;
-    else if (options->expert_slots == SLUICE_SLOTS_ALL)
-        wanted = model->n_experts;
-    else if (options->expert_slots)
-        wanted = options->expert_slots;
-    if (options->expert_slots && options->expert_slots != SLUICE_SLOTS_ALL &&
-        (wanted < least || wanted > model->n_experts))
+    if (asked && (asked < least || asked > store->n_experts))
         return err_set(err, SLUICE_E_ARGUMENT,
-                       "%u expert slots per layer were asked for; from %u to %u are possible",
-                       options->expert_slots, least, model->n_experts);
-    if (options->expert_cache_bytes && wanted < least)
+                       "%u expert slots per layer were asked for; from %u to %u are possible", asked, least,
+                       store->n_experts);
+    *slots = asked ? asked : slots_within(store, cache_bytes ? cache_bytes : left);
+    if (*slots < least && cache_bytes)
         return err_set(
             err, SLUICE_E_BUDGET,
-            "an expert cache of %llu bytes holds %llu experts per layer, at least %u are needed: %llu bytes",
-            (unsigned long long)options->expert_cache_bytes, (unsigned long long)wanted, least,
-            (unsigned long long)(least * slot_bytes));
-    *slots = (uint32_t)(wanted > model->n_experts ? model->n_experts : wanted < least ? least : wanted);
+            "an expert cache of %llu bytes holds %u experts per layer, at least %u are needed: %llu bytes",
+            (unsigned long long)cache_bytes, *slots, least, (unsigned long long)experts_bytes(store, least));
+    if (*slots < least)
+        *slots = least;
     return SLUICE_OK;
 }
 
@@ -140,20 +143,21 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     uint32_t lanes = options->threads ? options->threads : thread_available();
     struct session_cost cost =
         session_cost(model, options->context_tokens, options->prefill_chunk_tokens, lanes, options->kv);
-    add_item(plan, "resident weights", store->resident_bytes);
+    uint64_t session = arena_charge((size_t)(cost.kv_bytes + cost.scratch_bytes));
+    add_item(plan, "resident weights", arena_charge((size_t)store->resident_bytes));
     add_item(plan, "KV cache", cost.kv_bytes * options->max_sessions);
-    add_item(plan, "scratch", cost.scratch_bytes * options->max_sessions);
+    add_item(plan, "scratch", (session - cost.kv_bytes) * options->max_sessions);
     /* Vocabulary, merges and their tables: about three times the JSON text that is parsed and dropped. */
-    add_item(plan, "tokenizer", 3 * tokenizer_bytes);
+    add_item(plan, "tokenizer", TOKENIZER_FACTOR * tokenizer_bytes);
     add_item(plan, "reserve", RESERVE_BYTES);
+    plan->unmetered_bytes = TOKENIZER_FACTOR * tokenizer_bytes + RESERVE_BYTES;
     uint64_t fixed = plan->total_bytes;
     if (model->n_experts) {
         uint32_t least = model->top_k < 2 ? 2 : model->top_k;
-        uint64_t slot_bytes = experts_slab_bytes(store, 1);
         uint64_t left = plan->limit_bytes > fixed ? plan->limit_bytes - fixed : 0;
-        plan->minimum_bytes = fixed + least * slot_bytes;
-        TRY(choose_slots(options, model, slot_bytes, least, left, &plan->expert_slots, err));
-        add_item(plan, "expert slots", plan->expert_slots * slot_bytes);
+        plan->minimum_bytes = fixed + experts_bytes(store, least);
+        TRY(choose_slots(options, store, least, left, &plan->expert_slots, err));
+        add_item(plan, "expert slots", experts_bytes(store, plan->expert_slots));
     } else {
         plan->minimum_bytes = fixed;
     }

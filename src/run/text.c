@@ -1,6 +1,7 @@
 #include "run/text.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/file.h"
 
 #include <string.h>
@@ -200,6 +201,12 @@ void sluice_detokenizer_close(sluice_detokenizer *d)
 
 /* ---- chat ---- */
 
+static bool is_utf8(const char *text)
+{
+    size_t n = strlen(text);
+    return utf8_valid_prefix(text, n) == n;
+}
+
 static json_t *variables_of(const sluice_tokenizer *t, const sluice_message *messages, size_t n,
                             bool add_generation_prompt)
 {
@@ -231,9 +238,12 @@ sluice_status sluice_chat_encode(const sluice_tokenizer *t, const sluice_message
         return err_set(err, SLUICE_E_UNSUPPORTED,
                        "this model has no chat template; use a raw prompt (run --prompt) instead");
     mem_hook_json();
+    for (size_t i = 0; i < n_messages; i++)
+        if (!is_utf8(messages[i].role) || !is_utf8(messages[i].content))
+            return err_set(err, SLUICE_E_ARGUMENT, "message %zu is not valid UTF-8", i + 1);
     json_t *variables = variables_of(t, messages, n_messages, add_generation_prompt);
     if (!variables)
-        return err_set(err, SLUICE_E_ARGUMENT, "a message is not valid UTF-8 (or memory ran out)");
+        return err_memory(err, n_messages * sizeof *messages, "the messages");
     struct str rendered = {0}, marks = {0};
     struct ids out = {0};
     sluice_status status;
