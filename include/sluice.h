@@ -180,6 +180,8 @@ typedef struct sluice_plan {
     uint64_t unmetered_bytes; /* of total_bytes: what is estimated, not allocated from the budget */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
+    uint32_t expert_layers, experts_per_token; /* a token asks every layer for so many */
+    uint64_t expert_bytes;                     /* that one of them reads from the drive */
 } sluice_plan;
 
 /* Compute the plan of an install without reading a weight. SLUICE_E_BUDGET still fills `plan`. */
