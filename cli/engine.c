@@ -100,7 +100,8 @@ const struct flag engine_flags[ENGINE_ROWS] = {
      OPTION(eviction, sluice_eviction),
      .choices = eviction_names,
      .preset = "lfu",
-     .help = "which expert leaves a full cache: the least frequently or the least recently used one"},
+     .help = "which expert leaves a full cache: the least frequently used one, where old uses fade, or the "
+             "least recently used one"},
     {.name = "verify",
      .kind = FLAG_CHOICE,
      .value = "HOW",
