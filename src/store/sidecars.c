@@ -46,7 +46,9 @@ sluice_status sidecars_check(struct source *source, struct sha256 *h, uint64_t b
     for (size_t i = 0; i < SIDECARS; i++) {
         const struct sidecar *sidecar = &SIDECAR_TABLE[i];
         bytes[i] = UINT64_MAX;
-        if (!source->exists(source, sidecar->name)) {
+        bool there;
+        TRY(source->exists(source, sidecar->name, &there, err));
+        if (!there) {
             if (sidecar->required)
                 return err_set(err, SLUICE_E_IO, "%s lacks %s; give a complete snapshot", source->name,
                                sidecar->name);

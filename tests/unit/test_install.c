@@ -363,10 +363,10 @@ static sluice_status stop_size(struct source *s, const char *file, uint64_t *byt
     return stopper->inner->size(stopper->inner, file, bytes, err);
 }
 
-static bool stop_exists(struct source *s, const char *file)
+static sluice_status stop_exists(struct source *s, const char *file, bool *there, sluice_error *err)
 {
     struct stopper *stopper = s->state;
-    return stopper->inner->exists(stopper->inner, file);
+    return stopper->inner->exists(stopper->inner, file, there, err);
 }
 
 static sluice_status stop_identity(struct source *s, const char *file, char text[SOURCE_IDENTITY_BYTES],

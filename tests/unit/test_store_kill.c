@@ -38,10 +38,10 @@ static sluice_status slow_size(struct source *s, const char *file, uint64_t *byt
     return slow->inner->size(slow->inner, file, bytes, err);
 }
 
-static bool slow_exists(struct source *s, const char *file)
+static sluice_status slow_exists(struct source *s, const char *file, bool *there, sluice_error *err)
 {
     struct slow *slow = s->state;
-    return slow->inner->exists(slow->inner, file);
+    return slow->inner->exists(slow->inner, file, there, err);
 }
 
 static sluice_status slow_identity(struct source *s, const char *file, char text[SOURCE_IDENTITY_BYTES],
