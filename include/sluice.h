@@ -76,7 +76,17 @@ typedef struct sluice_watch {
 /* ---- install and verify ---- */
 
 typedef struct sluice_install_options {
-    const char *source_dir; /* a snapshot directory: config.json, tokenizer.json, *.safetensors */
+    /* One of the two: a snapshot directory (config.json, tokenizer.json, *.safetensors), or a model hub's
+     * repository: a name of the registry (sluice_models) or OWNER/NAME. */
+    const char *source_dir, *repo;
+    const char *revision; /* of a repository: commit, tag or branch; NULL: the registry's, or "main" */
+    const char *base_url; /* of the hub or a mirror; NULL: the hub's own */
+    const char
+        *token; /* for private and gated repositories; NULL: none. Sent over https, or to this machine */
+    const char *ca_file;  /* certificates to trust instead of the system's; NULL: the system's */
+    uint32_t connections; /* requests in flight; 0: 4 */
+    uint32_t
+        quantize_bits; /* 4 or 8: quantize an unquantized checkpoint (lossy); 0: copy values as they are */
     const char *output_dir; /* conventionally NAME.gturbo; its parent must exist */
     bool dry_run;           /* plan and check everything, write nothing */
     bool overwrite;         /* replace a finished install atomically */
@@ -94,12 +104,15 @@ typedef struct sluice_install_report {
     uint32_t ranges;       /* source ranges in the plan */
     uint32_t resident_tensors, skipped_tensors;
     uint32_t expert_layers, experts_per_layer;
+    char revision[64]; /* of a repository: the commit, or what was asked for where the server names none */
+    bool pinned;       /* of a repository: its index has the registry's digest; false: trusted on first use */
 } sluice_install_report;
 
-/* Lay a snapshot out as a .gturbo directory. Values are copied, never re-quantized; payload passes through
- * at most 1 MiB of scratch. Interrupted at any moment, it can be resumed and ends in the same bytes.
- * SLUICE_E_EXISTS: the output exists, or a partial one does and neither resume nor discard was asked.
- * SLUICE_E_BUSY: another process installs to the same output. `report` may be NULL. */
+/* Lay a checkpoint out as a .gturbo directory. Values are copied, never re-quantized, unless quantize_bits
+ * says otherwise; payload passes through at most 1 MiB of scratch, and from a hub through 24 MiB of buffers.
+ * Interrupted at any moment, it can be resumed and ends in the same bytes. SLUICE_E_EXISTS: the output
+ * exists, or a partial one does and neither resume nor discard was asked. SLUICE_E_BUSY: another process
+ * installs to the same output. `report` may be NULL. */
 sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
                              sluice_error *err);
 

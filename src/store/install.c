@@ -87,6 +87,8 @@ static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *
     sluice_status status = json_parse(text, bytes, config->name, &w->config, err);
     mem_free(text);
     TRY(status);
+    if (w->options->quantize_bits)
+        return install_quantized_recipe(w, w->options->quantize_bits, fn, err);
     return fn(w->config, &w->recipe, err);
 }
 
@@ -129,6 +131,12 @@ static sluice_status make_plan(struct install *w, uint64_t range_bytes, recipe_f
 {
     TRY(read_config(w, fn, err));
     TRY(safetensors_open(&w->st, w->source, err));
+    if (w->expected_index && strcmp(w->expected_index, w->st->sha256) != 0)
+        return err_set(
+            err, SLUICE_E_CORRUPT,
+            "%s is not what is pinned under that name: its index has the SHA-256 %.16s..., pinned is "
+            "%.16s...; use another mirror, or name the repository itself to trust it as it is",
+            w->source->name, w->st->sha256, w->expected_index);
     TRY(fingerprint_source(w, err));
     TRY(plan_build(&w->plan, &w->recipe, w->st, range_bytes, err));
     w->identity = (struct journal_identity){.source_name = w->source->name,
@@ -171,6 +179,8 @@ static sluice_status allocate(struct install *w, sluice_error *err)
 {
     size_t n = w->plan.n_files;
     w->scratch = mem_alloc(COPY_SCRATCH_BYTES);
+    if (w->plan.n_quants > 0 && !(w->parts = mem_alloc(COPY_SCRATCH_BYTES)))
+        return err_memory(err, COPY_SCRATCH_BYTES, "the copy");
     w->fds = mem_alloc(n * sizeof *w->fds);
     for (size_t i = 0; w->fds && i < n; i++)
         w->fds[i] = -1;
@@ -234,6 +244,8 @@ static void close_install(struct install *w)
     mem_free(w->done);
     mem_free(w->finished);
     mem_free(w->scratch);
+    mem_free(w->parts);
+    mem_free(w->config_text);
     journal_free(&w->journal);
     plan_free(&w->plan);
     safetensors_close(w->st);
@@ -249,14 +261,18 @@ static void close_install(struct install *w)
 }
 
 sluice_status store_install_from(struct source *source, const sluice_install_options *options,
-                                 uint64_t range_bytes, recipe_fn fn, sluice_install_report *report,
-                                 sluice_error *err)
+                                 const struct install_limits *limits, recipe_fn fn,
+                                 sluice_install_report *report, sluice_error *err)
 {
     TRY(check_options(options, err));
+    uint64_t range_bytes = limits ? limits->range_bytes : 0;
     if (range_bytes == 0 || range_bytes > PLAN_RANGE_BYTES_MAX)
         range_bytes = PLAN_RANGE_BYTES_MAX;
     mem_hook_json();
-    struct install w = {.options = options, .source = source, .lock_fd = -1};
+    struct install w = {.options = options,
+                        .source = source,
+                        .expected_index = limits ? limits->index_sha256 : NULL,
+                        .lock_fd = -1};
     sluice_status status = install(&w, range_bytes, fn, err);
     if (report)
         *report = w.report;
@@ -272,7 +288,7 @@ sluice_status store_install(const sluice_install_options *options, recipe_fn fn,
         return err_set(err, SLUICE_E_ARGUMENT, "no source directory was given");
     struct source *source;
     TRY(source_open_dir(&source, options->source_dir, err));
-    sluice_status status = store_install_from(source, options, 0, fn, report, err);
+    sluice_status status = store_install_from(source, options, NULL, fn, report, err);
     source_close(source);
     return status;
 }

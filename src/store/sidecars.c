@@ -66,7 +66,7 @@ sluice_status sidecars_copy(struct source *source, const char *name, uint64_t by
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return err_errno(err, errno, "cannot create %s", path);
-    sluice_status status = SLUICE_OK;
+    sluice_status status = source->announce ? source->announce(source, name, 0, bytes, err) : SLUICE_OK;
     for (uint64_t at = 0; at < bytes && status == SLUICE_OK;) {
         size_t n = bytes - at < scratch_bytes ? (size_t)(bytes - at) : scratch_bytes;
         status = source->read(source, name, at, scratch, n, err);

@@ -63,7 +63,8 @@ static sluice_status install(const char *output, bool over, bool resume, uint64_
                             .read = slow_read,
                             .identity = slow_identity};
     sluice_install_options o = {.output_dir = output, .overwrite = over, .resume = resume};
-    sluice_status status = store_install_from(&source, &o, RANGE_BYTES, fx_recipe, NULL, err);
+    sluice_status status = store_install_from(
+        &source, &o, &(struct install_limits){.range_bytes = RANGE_BYTES}, fx_recipe, NULL, err);
     source_close(slow.inner);
     return status;
 }
