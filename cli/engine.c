@@ -108,7 +108,8 @@ const struct flag engine_flags[ENGINE_ROWS] = {
      OPTION(eviction, sluice_eviction),
      .choices = eviction_names,
      .preset = "lfu",
-     .help = "which expert leaves a full cache: the least frequently or the least recently used one"},
+     .help = "which expert leaves a full cache: the least frequently used one, where old uses fade, or the "
+             "least recently used one"},
     {.name = "verify",
      .kind = FLAG_CHOICE,
      .value = "HOW",
@@ -138,6 +139,22 @@ void plan_print(const sluice_plan *plan, plan_line_fn line)
              " experts per layer in memory",
              plan->context_tokens, plan->prefill_chunk_tokens, plan->expert_slots, plan->experts_per_layer);
     line(text);
+}
+
+json_t *plan_json(const sluice_plan *plan, bool fits)
+{
+    json_t *items = json_array();
+    for (uint32_t i = 0; i < plan->n_items; i++)
+        json_array_append_new(items, json_pack("{s:s, s:I}", "name", plan->items[i].name, "bytes",
+                                               (json_int_t)plan->items[i].bytes));
+    return json_pack("{s:b, s:o, s:I, s:I, s:I, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "fits", fits,
+                     "items", items, "total_bytes", (json_int_t)plan->total_bytes, "limit_bytes",
+                     (json_int_t)plan->limit_bytes, "minimum_bytes", (json_int_t)plan->minimum_bytes,
+                     "limit_source", plan->limit_source, "context_tokens", (json_int_t)plan->context_tokens,
+                     "prefill_chunk_tokens", (json_int_t)plan->prefill_chunk_tokens, "expert_slots",
+                     (json_int_t)plan->expert_slots, "experts_per_layer", (json_int_t)plan->experts_per_layer,
+                     "expert_layers", (json_int_t)plan->expert_layers, "experts_per_token",
+                     (json_int_t)plan->experts_per_token, "expert_bytes", (json_int_t)plan->expert_bytes);
 }
 
 static void notice_line(const char *line)

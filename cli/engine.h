@@ -5,6 +5,8 @@
 
 #include "flags.h"
 
+#include <jansson.h>
+
 /* In this order, so that a command can take a part of the table. */
 enum engine_rows {
     ENGINE_MEMORY_ROWS = 5,     /* memory, context, prefill-chunk, expert-slots, expert-cache */
@@ -35,5 +37,6 @@ int engine_open(const char *install, sluice_engine_options *options, bool quiet,
 /* The itemised plan, a line each, through `line` (notice-like or stdout). */
 typedef void (*plan_line_fn)(const char *line);
 void plan_print(const sluice_plan *plan, plan_line_fn line);
+json_t *plan_json(const sluice_plan *plan, bool fits);
 
 #endif

@@ -170,6 +170,36 @@ static bool value_bias(const struct flag *row, const char *text, void *dest)
     return true;
 }
 
+/* Comma-separated values, each of which `read` takes. */
+static bool read_list(const struct flag *row, const char *text, struct number_list *list, value_fn read)
+{
+    char item[24];
+    for (const char *p = text;; p++) {
+        size_t n = strcspn(p, ",");
+        if (n == 0 || n >= sizeof item)
+            return false;
+        memcpy(item, p, n);
+        item[n] = '\0';
+        list->items = must_realloc(list->items, list->n + 1, sizeof *list->items);
+        if (!read(row, item, &list->items[list->n]))
+            return false;
+        list->n++;
+        p += n;
+        if (*p == '\0')
+            return true;
+    }
+}
+
+static bool value_numbers(const struct flag *row, const char *text, void *dest)
+{
+    return read_list(row, text, dest, value_u32);
+}
+
+static bool value_slot_list(const struct flag *row, const char *text, void *dest)
+{
+    return read_list(row, text, dest, value_slots);
+}
+
 static bool value_true(const struct flag *row, const char *text, void *dest)
 {
     (void)row;
@@ -193,6 +223,8 @@ static const struct kind {
     [FLAG_STRING] = {"string", value_string, true, false},
     [FLAG_STRINGS] = {"strings", value_strings, true, true},
     [FLAG_BIASES] = {"biases", value_bias, true, true},
+    [FLAG_NUMBERS] = {"numbers", value_numbers, true, false},
+    [FLAG_SLOT_LIST] = {"slot-list", value_slot_list, true, false},
     [FLAG_HELP] = {"help", value_true, false, true},
 };
 
@@ -250,6 +282,12 @@ void flag_describe(const struct flag *row, char *out, size_t out_bytes)
         break;
     case FLAG_SLOTS:
         snprintf(out, out_bytes, "a whole number%s, or all", range);
+        break;
+    case FLAG_NUMBERS:
+        snprintf(out, out_bytes, "whole numbers%s, separated by commas", range);
+        break;
+    case FLAG_SLOT_LIST:
+        snprintf(out, out_bytes, "whole numbers%s or all, separated by commas", range);
         break;
     case FLAG_SIZE:
         snprintf(out, out_bytes, "a size such as 512M or 4G");
@@ -554,5 +592,7 @@ void flags_release(const struct command *command, void *options)
             free(((struct string_list *)destination(command, i, options))->items);
         else if (row->kind == FLAG_BIASES)
             free(((struct bias_list *)destination(command, i, options))->items);
+        else if (row->kind == FLAG_NUMBERS || row->kind == FLAG_SLOT_LIST)
+            free(((struct number_list *)destination(command, i, options))->items);
     }
 }

@@ -16,22 +16,29 @@
 struct command;
 
 enum flag_kind {
-    FLAG_BOOL,    /* bool */
-    FLAG_U32,     /* uint32_t */
-    FLAG_U64,     /* uint64_t */
-    FLAG_SIZE,    /* uint64_t in bytes: 4096, 512M, 1.5GiB */
-    FLAG_FLOAT,   /* float */
-    FLAG_CHOICE,  /* an int-sized enum: the index into choices */
-    FLAG_SLOTS,   /* uint32_t: a number, or "all" for SLUICE_SLOTS_ALL */
-    FLAG_STRING,  /* const char * */
-    FLAG_STRINGS, /* struct string_list; may be repeated */
-    FLAG_BIASES,  /* struct bias_list: ID:BIAS; may be repeated */
-    FLAG_HELP,    /* ends parsing and prints the command's help */
+    FLAG_BOOL,      /* bool */
+    FLAG_U32,       /* uint32_t */
+    FLAG_U64,       /* uint64_t */
+    FLAG_SIZE,      /* uint64_t in bytes: 4096, 512M, 1.5GiB */
+    FLAG_FLOAT,     /* float */
+    FLAG_CHOICE,    /* an int-sized enum: the index into choices */
+    FLAG_SLOTS,     /* uint32_t: a number, or "all" for SLUICE_SLOTS_ALL */
+    FLAG_STRING,    /* const char * */
+    FLAG_STRINGS,   /* struct string_list; may be repeated */
+    FLAG_BIASES,    /* struct bias_list: ID:BIAS; may be repeated */
+    FLAG_NUMBERS,   /* struct number_list: uint32_t values, comma separated */
+    FLAG_SLOT_LIST, /* the same, of FLAG_SLOTS values */
+    FLAG_HELP,      /* ends parsing and prints the command's help */
     FLAG_KINDS
 };
 
 struct string_list {
     const char **items;
+    size_t n;
+};
+
+struct number_list {
+    uint32_t *items;
     size_t n;
 };
 

@@ -10,6 +10,12 @@
 
 enum { NO_SLOT = -1, WAIT_SLICE_NS = 100000000 };
 
+/* LFU forgets: what a use counts is halved whenever every layer was asked so many times. Over 3,700 tokens of
+ * the demo model that finds 0.1 to 1.5 % more of the experts in memory than counting for ever does, at every
+ * size; 16 to 256 requests do about as well (sluice cache-sim). A use starts large enough to stay visible for
+ * a while. */
+enum { AGE_REQUESTS = 64, USE = 1 << 10 };
+
 enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_RESIDENT, SLOT_FAILED };
 
 struct slot {
@@ -225,6 +231,13 @@ static sluice_status await_slots(struct expert_cache *cache, uint32_t layer, con
     return SLUICE_OK;
 }
 
+static void age(struct expert_cache *cache)
+{
+    size_t n = (size_t)cache->store->n_layers * cache->store->n_experts;
+    for (size_t i = 0; i < n; i++)
+        cache->uses[i] /= 2;
+}
+
 /* Pin what is there, then give the misses the coldest slots and submit their reads together. Residents are
  * pinned first so that no miss of this request evicts one of them. The lock is held. */
 static void grant(struct expert_cache *cache, uint32_t layer, const uint16_t *experts, uint32_t n, int fd,
@@ -232,14 +245,15 @@ static void grant(struct expert_cache *cache, uint32_t layer, const uint16_t *ex
 {
     struct read_request *batch[LEASE_EXPERTS_MAX];
     size_t n_batch = 0;
-    cache->clock++;
+    if (++cache->clock % ((uint64_t)AGE_REQUESTS * cache->store->n_layers) == 0)
+        age(cache);
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < n; i++) {
             size_t e = expert_index(cache, layer, experts[i]);
             struct slot *slot;
             if (pass == 0) {
-                if (cache->uses[e] < UINT32_MAX)
-                    cache->uses[e]++;
+                if (cache->uses[e] < UINT32_MAX - USE)
+                    cache->uses[e] += USE;
                 if (cache->where[e] == NO_SLOT)
                     continue;
                 slot = slot_at(cache, layer, (uint32_t)cache->where[e]);

@@ -87,6 +87,7 @@ static sluice_status request_next(struct moe *m, struct forward *f, uint32_t lay
     uint32_t left = m->n_needed - m->next, tile = tile_size(m, f), n = left < tile ? left : tile;
     if (n == 0 || lease->held)
         return SLUICE_OK;
+    phase_enter(f->clock, PHASE_REQUEST);
     TRY(experts_request(f->experts, layer, m->needed + m->next, n, mode, lease, f->stats, f->cancel, err));
     if (lease->held)
         m->next += n;
@@ -95,6 +96,10 @@ static sluice_status request_next(struct moe *m, struct forward *f, uint32_t lay
 
 sluice_status moe_begin(struct moe *m, struct forward *f, uint32_t layer, sluice_error *err)
 {
+    if (f->override)
+        f->override->route(f->override->user, layer, f->position0, f->n_rows, m->top_k, m->ids);
+    if (f->watch)
+        f->watch->routed(f->watch->user, layer, f->position0, f->n_rows, m->top_k, m->ids);
     group(m, f, layer);
     return request_next(m, f, layer, EXPERTS_WAIT, &m->leases[0], err);
 }
@@ -136,7 +141,9 @@ static sluice_status compute_tile(struct moe *m, struct forward *f, const struct
         left -= progress;
         for (uint32_t i = 0; i < lease->n && progress == 0; i++) {
             if (!done[i]) {
+                phase_enter(f->clock, PHASE_WAIT);
                 TRY(experts_wait(f->experts, lease, i, f->stats, f->cancel, err));
+                phase_enter(f->clock, PHASE_EXPERTS);
                 break;
             }
         }
@@ -155,6 +162,7 @@ sluice_status moe_finish(struct moe *m, struct forward *f, uint32_t layer, enum 
             TRY_OUT(request_next(m, f, layer, EXPERTS_WAIT, now, err));
         /* Holding a lease, only try: another session may hold the slots. */
         TRY_OUT(request_next(m, f, layer, EXPERTS_TRY, ahead, err));
+        phase_enter(f->clock, PHASE_EXPERTS);
         TRY_OUT(compute_tile(m, f, now, m->needed + first, act, x, err));
         first += now->n;
         experts_release(f->experts, now);

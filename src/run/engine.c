@@ -1,7 +1,6 @@
 #include "run/engine.h"
 
 #include "base/check.h"
-#include "store/install.h"
 
 #include <malloc.h>
 #include <string.h>
@@ -348,7 +347,7 @@ uint64_t sluice_peak_memory_bytes(void)
 
 /* ---- install and inspect: the store with the family's knowledge ---- */
 
-static sluice_status recipe_of(const json_t *config, struct recipe *recipe, sluice_error *err)
+sluice_status engine_recipe_of(const json_t *config, struct recipe *recipe, sluice_error *err)
 {
     struct model *model;
     TRY(model_open(config, &model, err));
@@ -371,7 +370,7 @@ static sluice_status recipe_of(const json_t *config, struct recipe *recipe, slui
 sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
                              sluice_error *err)
 {
-    return store_install(options, recipe_of, report, err);
+    return store_install(options, engine_recipe_of, report, err);
 }
 
 sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err)

@@ -8,6 +8,7 @@
 #include "model/family.h"
 #include "run/text.h"
 #include "store/gturbo.h"
+#include "store/install.h"
 
 struct sluice_engine {
     struct gturbo *store;
@@ -27,6 +28,9 @@ struct sluice_engine {
 /* Open the manifest's files and the model's shape, without weights. The caller closes both. */
 sluice_status engine_open_shape(const char *install_dir, const sluice_engine_options *options, bool headers,
                                 struct gturbo **store, struct model **model, sluice_error *err);
+
+/* What the model of a config.json says to the installer (store/install.h: recipe_fn). */
+sluice_status engine_recipe_of(const json_t *config, struct recipe *recipe, sluice_error *err);
 
 /* Fill *plan for a model; `options` has defaults where zero. SLUICE_E_BUDGET: it does not fit; *plan is
  * filled. */

@@ -16,7 +16,7 @@ operands_of() {
 # A value that a row takes, from its kind and description.
 sample() {
     case $1 in
-    u32 | u64 | slots | float) echo 1 ;;
+    u32 | u64 | slots | float | numbers | slot-list) echo 1 ;;
     size) echo 1G ;;
     choice) echo "${2%%[ ,]*}" ;;
     biases) echo 1:1 ;;

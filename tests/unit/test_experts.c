@@ -122,6 +122,27 @@ static void lfu_evicts_the_least_used_then_the_least_recent(void **state)
     close_fixture(&f);
 }
 
+/* Ten uses long ago count less than two now. */
+static void lfu_forgets(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 3, SLUICE_EVICT_LFU);
+    for (int i = 0; i < 10; i++)
+        use(&f, 0, (uint16_t[]){0}, 1, NULL);
+    use(&f, 0, (uint16_t[]){1, 2}, 2, NULL);
+    use(&f, 0, (uint16_t[]){3}, 1, NULL); /* not 0: 1 or 2 */
+    assert_true(resident(&f, 0));
+    for (uint32_t i = 0; i < 4 * 64 * f.store->n_layers; i++)
+        use(&f, 1, (uint16_t[]){7}, 1, NULL);
+    for (int i = 0; i < 2; i++)
+        use(&f, 0, (uint16_t[]){4, 5}, 2, NULL); /* two slots that are no longer colder than 0 */
+    use(&f, 0, (uint16_t[]){6}, 1, NULL);
+    assert_false(resident(&f, 0));
+    assert_true(resident(&f, 4) && resident(&f, 5) && resident(&f, 6));
+    close_fixture(&f);
+}
+
 static void lru_evicts_the_least_recent(void **state)
 {
     (void)state;
@@ -308,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_are_the_files_bytes),
         cmocka_unit_test(lfu_evicts_the_least_used_then_the_least_recent),
+        cmocka_unit_test(lfu_forgets),
         cmocka_unit_test(lru_evicts_the_least_recent),
         cmocka_unit_test(a_request_never_evicts_its_own_hits),
         cmocka_unit_test(try_gives_up_while_slots_are_pinned),
