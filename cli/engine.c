@@ -13,6 +13,8 @@ static const char *const kv_names[] = {
 static const char *const activation_names[] = {
     [SLUICE_ACTIVATIONS_INT8] = "int8", [SLUICE_ACTIVATIONS_F32] = "f32", NULL};
 static const char *const eviction_names[] = {[SLUICE_EVICT_LFU] = "lfu", [SLUICE_EVICT_LRU] = "lru", NULL};
+static const char *const io_names[] = {
+    [SLUICE_IO_AUTO] = "auto", [SLUICE_IO_URING] = "uring", [SLUICE_IO_THREADS] = "threads", NULL};
 static const char *const verification_names[] = {
     [SLUICE_VERIFY_FULL] = "full", [SLUICE_VERIFY_RECEIPT] = "receipt", NULL};
 
@@ -39,11 +41,12 @@ const struct flag engine_flags[ENGINE_ROWS] = {
      .help = "tokens that prompt and answers may take together"},
     {.name = "prefill-chunk",
      .kind = FLAG_U32,
-     .value = "N",
+     .value = "N|auto",
      OPTION(prefill_chunk_tokens, uint32_t),
      .min = 1,
      .max = 65536,
-     .otherwise = "128",
+     .zero = "auto",
+     .preset = "auto",
      .help = "tokens of the prompt that are computed together; changes speed and memory, never the output"},
     {.name = "expert-slots",
      .kind = FLAG_SLOTS,
@@ -100,8 +103,32 @@ const struct flag engine_flags[ENGINE_ROWS] = {
      OPTION(read_threads, uint32_t),
      .min = 1,
      .max = 256,
-     .otherwise = "8",
+     .otherwise = "64, or 8 with --io threads",
      .help = "expert reads in flight at once"},
+    {.name = "io",
+     .kind = FLAG_CHOICE,
+     .value = "ENGINE",
+     OPTION(io, sluice_io),
+     .choices = io_names,
+     .preset = "auto",
+     .help = "how experts are read: through an io_uring or by threads; auto takes what sluice probe found "
+             "best, else the ring, or threads where the kernel refuses it"},
+    {.name = "mirror",
+     .kind = FLAG_PATHS,
+     .value = "DIR",
+     OPTION(mirrors, sluice_paths),
+     .min = 1,
+     .help = "a directory with another copy of packed_experts/layer_NN.bin, all or some of them, on another "
+             "drive; reads are spread over the copies (may be repeated)"},
+    {.name = "lookahead",
+     .kind = FLAG_U32,
+     .value = "N|off",
+     OPTION(lookahead_experts, uint32_t),
+     .min = 1,
+     .max = 32,
+     .zero = "off",
+     .preset = "off",
+     .help = "experts of the next layer to guess, and to read into spare memory while the drive is idle"},
     {.name = "eviction",
      .kind = FLAG_CHOICE,
      .value = "POLICY",
@@ -157,6 +184,12 @@ json_t *plan_json(const sluice_plan *plan, bool fits)
                      (json_int_t)plan->experts_per_token, "expert_bytes", (json_int_t)plan->expert_bytes);
 }
 
+static void notice_sentence(void *user, const char *sentence)
+{
+    (void)user;
+    notice("Notice: %s", sentence);
+}
+
 static void notice_line(const char *line)
 {
     notice("%s", line);
@@ -181,6 +214,7 @@ int engine_open(const char *install, sluice_engine_options *options, bool quiet,
         if (!quiet)
             show_plan(&plan);
         options->watch = progress_watch(&progress, quiet);
+        options->notice = quiet ? NULL : notice_sentence;
         status = sluice_engine_open(install, options, engine, &error);
         progress_end(&progress);
         options->watch = (sluice_watch){0};

@@ -11,7 +11,7 @@
 enum engine_rows {
     ENGINE_MEMORY_ROWS = 5,     /* memory, context, prefill-chunk, expert-slots, expert-cache */
     ENGINE_ARITHMETIC_ROWS = 2, /* kv, activations */
-    ENGINE_RUNNING_ROWS = 5,    /* threads, isa, read-threads, eviction, verify */
+    ENGINE_RUNNING_ROWS = 8,    /* threads, isa, read-threads, io, mirror, lookahead, eviction, verify */
     ENGINE_ROWS = ENGINE_MEMORY_ROWS + ENGINE_ARITHMETIC_ROWS + ENGINE_RUNNING_ROWS,
 };
 

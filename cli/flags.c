@@ -63,6 +63,14 @@ static bool value_u32(const struct flag *row, const char *text, void *dest)
     return true;
 }
 
+static bool value_u32_or_word(const struct flag *row, const char *text, void *dest)
+{
+    if (row->zero == NULL || strcmp(text, row->zero) != 0)
+        return value_u32(row, text, dest);
+    *(uint32_t *)dest = 0;
+    return true;
+}
+
 static bool value_slots(const struct flag *row, const char *text, void *dest)
 {
     if (strcmp(text, "all") != 0)
@@ -151,6 +159,16 @@ static bool value_strings(const struct flag *row, const char *text, void *dest)
     return true;
 }
 
+static bool value_paths(const struct flag *row, const char *text, void *dest)
+{
+    sluice_paths *paths = dest;
+    if (strlen(text) < (size_t)row->min)
+        return false;
+    paths->items = must_realloc(paths->items, paths->n + 1, sizeof *paths->items);
+    paths->items[paths->n++] = text;
+    return true;
+}
+
 static bool value_bias(const struct flag *row, const char *text, void *dest)
 {
     struct bias_list *list = dest;
@@ -214,7 +232,7 @@ static const struct kind {
     bool takes_value, repeats;
 } kinds[FLAG_KINDS] = {
     [FLAG_BOOL] = {"bool", value_true, false, false},
-    [FLAG_U32] = {"u32", value_u32, true, false},
+    [FLAG_U32] = {"u32", value_u32_or_word, true, false},
     [FLAG_U64] = {"u64", value_u64, true, false},
     [FLAG_SIZE] = {"size", value_size, true, false},
     [FLAG_FLOAT] = {"float", value_float, true, false},
@@ -222,6 +240,7 @@ static const struct kind {
     [FLAG_SLOTS] = {"slots", value_slots, true, false},
     [FLAG_STRING] = {"string", value_string, true, false},
     [FLAG_STRINGS] = {"strings", value_strings, true, true},
+    [FLAG_PATHS] = {"paths", value_paths, true, true},
     [FLAG_BIASES] = {"biases", value_bias, true, true},
     [FLAG_NUMBERS] = {"numbers", value_numbers, true, false},
     [FLAG_SLOT_LIST] = {"slot-list", value_slot_list, true, false},
@@ -297,10 +316,14 @@ void flag_describe(const struct flag *row, char *out, size_t out_bytes)
         break;
     case FLAG_STRING:
     case FLAG_STRINGS:
+    case FLAG_PATHS:
         snprintf(out, out_bytes, row->min > 0 ? "a text that is not empty" : "a text");
         break;
     default:
-        snprintf(out, out_bytes, "a whole number%s", range);
+        if (row->zero != NULL)
+            snprintf(out, out_bytes, "a whole number%s, or %s", range, row->zero);
+        else
+            snprintf(out, out_bytes, "a whole number%s", range);
         break;
     }
 }
@@ -590,6 +613,8 @@ void flags_release(const struct command *command, void *options)
             return;
         if (row->kind == FLAG_STRINGS)
             free(((struct string_list *)destination(command, i, options))->items);
+        else if (row->kind == FLAG_PATHS)
+            free(((sluice_paths *)destination(command, i, options))->items);
         else if (row->kind == FLAG_BIASES)
             free(((struct bias_list *)destination(command, i, options))->items);
         else if (row->kind == FLAG_NUMBERS || row->kind == FLAG_SLOT_LIST)

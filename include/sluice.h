@@ -73,6 +73,10 @@ typedef struct sluice_watch {
                                    handler may set it. */
 } sluice_watch;
 
+/* Something worth telling that is not an error ("a mirror failed and is no longer used"): one sentence. From
+ * any thread, during any call. */
+typedef void (*sluice_notice_fn)(void *user, const char *sentence);
+
 /* ---- install and verify ---- */
 
 typedef struct sluice_install_options {
@@ -148,24 +152,43 @@ typedef enum sluice_verification {
     SLUICE_VERIFY_RECEIPT,  /* trust the receipt of an earlier full verification */
 } sluice_verification;
 
+typedef enum sluice_io {
+    SLUICE_IO_AUTO =
+        0, /* what a probe found best (sluice_probe), else the ring, or threads where it is refused */
+    SLUICE_IO_URING,
+    SLUICE_IO_THREADS,
+} sluice_io;
+
 #define SLUICE_SLOTS_ALL UINT32_MAX
+
+typedef struct sluice_paths {
+    const char **items;
+    size_t n;
+} sluice_paths;
 
 /* A zeroed structure asks for the defaults. */
 typedef struct sluice_engine_options {
-    uint64_t memory_bytes;         /* budget for everything; 0: what is available now, less a reserve */
-    uint32_t context_tokens;       /* 0: 4096, or the model's maximum when that is smaller */
-    uint32_t prefill_chunk_tokens; /* 0: 128 */
-    uint32_t expert_slots;         /* per layer; 0: from the budget; SLUICE_SLOTS_ALL: every expert */
-    uint64_t expert_cache_bytes;   /* another way to ask for slots; not together with expert_slots */
-    uint32_t threads;              /* 0: one per available core */
-    uint32_t read_threads;         /* 0: 8 */
-    uint32_t max_sessions;         /* sessions that the budget must hold at once; 0: 1 */
+    uint64_t memory_bytes;   /* budget for everything; 0: what is available now, less a reserve */
+    uint32_t context_tokens; /* 0: 4096, or the model's maximum when that is smaller */
+    uint32_t
+        prefill_chunk_tokens; /* 0: chosen from the budget (128 at least), and split evenly over a prompt */
+    uint32_t expert_slots;    /* per layer; 0: from the budget; SLUICE_SLOTS_ALL: every expert */
+    uint64_t expert_cache_bytes; /* another way to ask for slots; not together with expert_slots */
+    uint32_t threads;            /* 0: one per available core */
+    uint32_t read_threads;       /* expert reads in flight at once; 0: 64 in a ring, 8 with threads */
+    uint32_t max_sessions;       /* sessions that the budget must hold at once; 0: 1 */
     sluice_kv_type kv;
     sluice_activations activations;
     sluice_eviction eviction;
     sluice_verification verification;
     const char *isa;    /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
-    sluice_watch watch; /* of the open itself */
+    sluice_io io;
+    sluice_paths mirrors; /* directories with further copies of packed_experts/layer_NN.bin; at most 7 */
+    uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; 0: off; at
+                                   most 32 */
+    sluice_watch watch;         /* of the open itself */
+    sluice_notice_fn notice;    /* may be NULL */
+    void *notice_user;
 } sluice_engine_options;
 
 /* An instruction set that this build has kernels for. It decides speed, never output. */
@@ -219,6 +242,34 @@ void sluice_engine_info(const sluice_engine *engine, sluice_model_info *info);
 /* What an install holds, as a JSON text: architecture, quantization, files, every resident tensor, expert
  * layout, receipt. Reads headers only. Free *json with sluice_free(). */
 sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err);
+
+/* ---- the drive ---- */
+
+typedef struct sluice_probe_row {
+    sluice_io engine; /* never SLUICE_IO_AUTO */
+    bool direct;      /* O_DIRECT, or through the page cache */
+    uint32_t depth;   /* reads in flight */
+    uint64_t block_bytes;
+    double bytes_per_s, cpu_s_per_gb;
+} sluice_probe_row;
+
+#define SLUICE_PROBE_ROWS 32
+
+typedef struct sluice_probe_report {
+    sluice_probe_row rows[SLUICE_PROBE_ROWS];
+    uint32_t n_rows, best; /* best: a row whose block is an expert record's size */
+    char file[512];        /* what was read */
+    uint64_t file_bytes;
+    bool temporary;  /* the file was written for it and has been deleted */
+    bool remembered; /* in INSTALL.probe.json, which SLUICE_IO_AUTO follows */
+    char why_not[SLUICE_DETAIL_BYTES];
+} sluice_probe_report;
+
+/* Measure, in a few seconds, how fast the drive under an install (or any directory) delivers blocks at random
+ * offsets: engine, mode, depth, block size. Where no file is large enough, one of 256 MiB is written and
+ * deleted. The result for an install is remembered beside it. `watch` may be NULL. */
+sluice_status sluice_probe(const char *dir, const sluice_watch *watch, sluice_probe_report *report,
+                           sluice_error *err);
 
 /* ---- text ---- */
 
@@ -322,7 +373,8 @@ typedef struct sluice_session_stats {
     uint64_t prefill_tokens, prefill_ns, decode_tokens, decode_ns;
     uint64_t decode_read_bytes, prefill_read_bytes;
     uint64_t decode_expert_requests, decode_expert_hits;
-    uint64_t wait_ns; /* reads that no computation hid */
+    uint64_t wait_ns;                                     /* reads that no computation hid */
+    uint64_t guesses, useful_guesses, wasted_guess_bytes; /* of lookahead_experts */
 } sluice_session_stats;
 
 void sluice_session_stats_get(const sluice_session *session, sluice_session_stats *stats);

@@ -85,6 +85,11 @@ struct family {
     /* Run f->n_rows rows; fills f->logits as asked. On failure the session's state below position0 is intact.
      */
     sluice_status (*forward)(const struct model *model, struct forward *f, sluice_error *err);
+    /* Optional. During moe_begin() of the layer before: up to n experts that `layer` is likely to need, best
+     * first, from the one row's residual stream as it is. Returns how many; touches no state but scratch that
+     * is free then, and records no trace. */
+    uint32_t (*guess)(const struct model *model, struct forward *f, uint32_t layer, uint32_t n,
+                      uint16_t *ids);
 };
 
 /* NULL-ended. */
@@ -121,6 +126,7 @@ struct route_override {
 enum logits_mode { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL };
 
 struct forward {
+    const struct model *model;
     struct backend *backend;
     struct expert_cache *experts;
     struct kv_cache *kv;
@@ -137,6 +143,7 @@ struct forward {
     const struct route_override *override;
     struct phase_clock *clock;
     const atomic_bool *cancel;
+    uint32_t lookahead; /* experts of the next layer to guess; 0: none */
     struct lease_stats *stats;
 };
 

@@ -616,6 +616,22 @@ static void route(const struct gemma4 *g, struct forward *f, struct scratch *s, 
     trace_f32(f, (int32_t)l, "router.weights", s->moe.weights, n, g->base.top_k);
 }
 
+/* The next layer's router on this layer's stream, which lacks only this layer's feed-forward and the next
+ * layer's attention. x and router are free: the dense branch has not begun. */
+static uint32_t gemma4_guess(const struct model *m, struct forward *f, uint32_t l, uint32_t n, uint16_t *ids)
+{
+    const struct gemma4 *g = gemma4_of(m);
+    const struct layer *layer = &g->layers[l];
+    const struct backend_ops *ops = f->backend->ops;
+    struct scratch *s = f->scratch;
+    float weights[MOE_GUESSES_MAX];
+    ops->norm(f->backend, s->h, NULL, 1, m->hidden, g->eps, s->x);
+    ops->scale_cols(f->backend, s->x, layer->w[W_ROUTER_SCALE], 1.0f / sqrtf((float)m->hidden), 1, m->hidden);
+    ops->linear(f->backend, &layer->w[W_ROUTER], 1, s->x, 1, &s->router);
+    ops->route(f->backend, s->router, 1, m->n_experts, n, layer->w[W_EXPERT_SCALE], ids, weights);
+    return n;
+}
+
 static void dense_branch(const struct gemma4 *g, struct forward *f, struct scratch *s, uint32_t l)
 {
     const struct layer *layer = &g->layers[l];
@@ -697,4 +713,5 @@ const struct family GEMMA4 = {
     .scratch_bytes = gemma4_scratch_bytes,
     .scratch_open = gemma4_scratch_open,
     .forward = gemma4_forward,
+    .guess = gemma4_guess,
 };

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { DEPTH_MAX = 256 };
+enum { DEPTH_DEFAULT = 16 };
 
 /* ---- drive ---- */
 
@@ -17,7 +17,7 @@ static uint64_t next_random(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-static sluice_status begin_read(struct gturbo *store, struct read_pool *reads, struct read_request *request,
+static sluice_status begin_read(struct gturbo *store, struct reads *reads, struct read_request *request,
                                 uint64_t *random, sluice_error *err)
 {
     uint32_t layer = (uint32_t)(next_random(random) % store->n_layers);
@@ -30,7 +30,7 @@ static sluice_status begin_read(struct gturbo *store, struct read_pool *reads, s
     return SLUICE_OK;
 }
 
-static sluice_status end_read(struct read_pool *reads, struct read_request *request, sluice_error *err)
+static sluice_status end_read(struct reads *reads, struct read_request *request, sluice_error *err)
 {
     (void)reads_wait(reads, request, NULL);
     if (request->errnum)
@@ -38,7 +38,7 @@ static sluice_status end_read(struct read_pool *reads, struct read_request *requ
     return SLUICE_OK;
 }
 
-sluice_status limits_drive(struct gturbo *store, struct read_pool *reads, uint32_t depth, uint64_t ns,
+sluice_status limits_drive(struct gturbo *store, struct reads *reads, uint32_t depth, uint64_t ns,
                            double *bytes_per_second, sluice_error *err)
 {
     *bytes_per_second = 0;
@@ -47,7 +47,7 @@ sluice_status limits_drive(struct gturbo *store, struct read_pool *reads, uint32
         any |= store->layers[l].present;
     if (!any)
         return SLUICE_OK;
-    depth = depth < 1 ? 1 : depth > DEPTH_MAX ? DEPTH_MAX : depth;
+    depth = depth < 1 ? 1 : depth > READS_DEPTH_MAX ? READS_DEPTH_MAX : depth;
     struct arena arena;
     TRY(arena_open(&arena, NULL, depth * (size_t)store->stride_bytes, "measuring the drive", err));
     struct read_request *requests = mem_calloc(depth, sizeof *requests);
@@ -82,13 +82,14 @@ sluice_status sluice_measure_drive(const char *install_dir, const sluice_engine_
                                    double *bytes_per_second, sluice_error *err)
 {
     struct gturbo *store;
-    struct read_pool *reads;
+    struct reads *reads;
+    struct reads_options how;
     *bytes_per_second = 0;
     TRY(gturbo_open_headers(install_dir, &store, err));
-    uint32_t threads = options && options->read_threads ? options->read_threads : 8;
-    sluice_status status = reads_open(&reads, threads, err);
+    engine_reads(store, options ? options : &(sluice_engine_options){0}, &how);
+    sluice_status status = reads_open(&reads, &how, err);
     if (status == SLUICE_OK) {
-        status = limits_drive(store, reads, threads, ns, bytes_per_second, err);
+        status = limits_drive(store, reads, how.depth ? how.depth : DEPTH_DEFAULT, ns, bytes_per_second, err);
         reads_close(reads);
     }
     gturbo_close(store);

@@ -8,7 +8,7 @@
 /* Whole expert records at random places of random layers, through the engine's own reader with `depth` in
  * flight, for about `ns`. The store must be open; its page cache is bypassed where the engine bypasses it.
  * Takes depth records of memory meanwhile. */
-sluice_status limits_drive(struct gturbo *store, struct read_pool *reads, uint32_t depth, uint64_t ns,
+sluice_status limits_drive(struct gturbo *store, struct reads *reads, uint32_t depth, uint64_t ns,
                            double *bytes_per_second, sluice_error *err);
 
 /* A streaming read of `bytes` at `memory` by every lane, a share each, for about `ns`. */

@@ -113,6 +113,8 @@ static sluice_status forward_chunk(sluice_session *s, uint32_t n, bool decoding,
 {
     const struct model *model = s->engine->model;
     struct forward f = {
+        .model = model,
+        .lookahead = s->engine->options.lookahead_experts,
         .backend = s->backend,
         .experts = s->engine->experts,
         .kv = &s->kv,
@@ -155,6 +157,9 @@ static void count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns
         t->prefill_read_bytes += io->read_bytes;
     }
     t->wait_ns += io->wait_ns;
+    t->guesses += io->guesses;
+    t->useful_guesses += io->useful_guesses;
+    t->wasted_guess_bytes += io->wasted_bytes;
 }
 
 sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids, bool decoding,
@@ -174,6 +179,9 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
     size_t done = 0;
     while (done < n_ids && status == SLUICE_OK) {
         size_t left = n_ids - done, chunk = s->engine->options.prefill_chunk_tokens;
+        /* Even chunks: a short one at the end would read nearly every expert for a few rows. */
+        if (s->engine->even_chunks && left > chunk)
+            chunk = (left + (left + chunk - 1) / chunk - 1) / ((left + chunk - 1) / chunk);
         uint32_t n = (uint32_t)(left < chunk ? left : chunk);
         enum logits_mode mode = last_mode == LOGITS_ALL || n == left ? last_mode : LOGITS_NONE;
         if (atomic_load(&s->cancel))
