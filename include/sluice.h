@@ -181,7 +181,7 @@ typedef struct sluice_engine_options {
     sluice_activations activations;
     sluice_eviction eviction;
     sluice_verification verification;
-    const char *isa;    /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
+    const char *isa; /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
     sluice_io io;
     sluice_paths mirrors; /* directories with further copies of packed_experts/layer_NN.bin; at most 7 */
     uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; 0: off; at

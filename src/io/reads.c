@@ -97,8 +97,8 @@ static ssize_t disturbed(ssize_t result)
 bool reads_take(struct read_request *request, ssize_t result)
 {
     result = disturbed(result);
-    /* ECANCELED and EFAULT: the ring drops what a thread that ended meanwhile had submitted, and a cached read
-     * that it would have finished in that thread finds no memory to copy to. */
+    /* ECANCELED and EFAULT: the ring drops what a thread that ended meanwhile had submitted, and a cached
+     * read that it would have finished in that thread finds no memory to copy to. */
     if (result == -EINTR || result == -EAGAIN || result == -ECANCELED || result == -EFAULT) {
         if (++request->stalls < STALLS_MAX)
             return false;

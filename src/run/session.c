@@ -162,6 +162,13 @@ static void count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns
     t->wasted_guess_bytes += io->wasted_bytes;
 }
 
+/* Even chunks: a short one at the end would read nearly every expert for a few rows. */
+static size_t even_share(size_t left, size_t most)
+{
+    size_t parts = 1 + (left - 1) / most;
+    return 1 + (left - 1) / parts;
+}
+
 sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids, bool decoding,
                              enum logits_mode last_mode, sluice_logits_fn sink, void *sink_user,
                              sluice_error *err)
@@ -179,9 +186,8 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
     size_t done = 0;
     while (done < n_ids && status == SLUICE_OK) {
         size_t left = n_ids - done, chunk = s->engine->options.prefill_chunk_tokens;
-        /* Even chunks: a short one at the end would read nearly every expert for a few rows. */
         if (s->engine->even_chunks && left > chunk)
-            chunk = (left + (left + chunk - 1) / chunk - 1) / ((left + chunk - 1) / chunk);
+            chunk = even_share(left, chunk);
         uint32_t n = (uint32_t)(left < chunk ? left : chunk);
         enum logits_mode mode = last_mode == LOGITS_ALL || n == left ? last_mode : LOGITS_NONE;
         if (atomic_load(&s->cancel))

@@ -62,7 +62,7 @@ walk_flag() {
     case $kind in
     help) ;;
     bool) refuses "--$name takes no value" "$command" $operands "--$name=yes" ;;
-    string | strings) refuses "--$name needs a value" "$command" $operands "--$name" ;;
+    string | strings | paths) refuses "--$name needs a value" "$command" $operands "--$name" ;;
     *)
         refuses "--$name needs a value" "$command" $operands "--$name"
         refuses "--$name takes $takes, not \"zebra\"" "$command" $operands --$name zebra

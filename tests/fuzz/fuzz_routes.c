@@ -1,5 +1,5 @@
-/* run/routes on any bytes. A trace that was accepted must run through the cache simulator: its ids index tables
- * there. */
+/* run/routes on any bytes. A trace that was accepted must run through the cache simulator: its ids index
+ * tables there. */
 #include "base/mem.h"
 #include "run/cachesim.h"
 
