@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- size ---- */
@@ -165,6 +166,7 @@ static void count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns
 /* Even chunks: a short one at the end would read nearly every expert for a few rows. */
 static size_t even_share(size_t left, size_t most)
 {
+    assert(left > 0 && most > 0);
     size_t parts = 1 + (left - 1) / most;
     return 1 + (left - 1) / parts;
 }
