@@ -11,6 +11,7 @@
 #include "experts/cache.h"
 #include "model/kv.h"
 #include "model/moe.h"
+#include "model/phase.h"
 
 #include <stdatomic.h>
 
@@ -32,8 +33,42 @@ struct model {
     struct mat *mats; /* n_resident, in spec order */
 };
 
+/* A checkpoint of the family's published size, for random weights (sluice synth). */
+struct full_override {
+    const char *module; /* path, with one %u for the layer */
+    uint8_t bits;
+    uint16_t group_size;
+};
+
+struct full_control {
+    const char *text;
+    uint32_t id;
+};
+
+/* Random matrices map unit variance to unit variance; those whose name contains `part`, to `gain` times as
+ * much.
+ */
+struct full_gain {
+    const char *part;
+    float gain;
+};
+
+struct full_size {
+    /* config.json. "layer_types" is one period, repeated over the layers; what is stored otherwise than the
+     * rest is added from `overrides`. */
+    const char *config;
+    const struct full_override *overrides; /* NULL-ended */
+    const struct full_gain *gains;         /* NULL-ended */
+    /* The tokenizer's control tokens, by rising id; ids below `control_ids` that none of them has are unused.
+     */
+    const struct full_control *control; /* NULL-ended */
+    uint32_t control_ids;
+    const char *bos, *eos;
+};
+
 struct family {
     const char *name;
+    const struct full_size *full_size; /* NULL: none is known */
     const char *const *model_types;    /* config.json's "model_type", NULL-ended */
     const char *const *skip;           /* substrings of tensor names to leave out at install, NULL-ended */
     const char *const *stop_spellings; /* control tokens that end a turn, NULL-ended */
@@ -50,6 +85,11 @@ struct family {
     /* Run f->n_rows rows; fills f->logits as asked. On failure the session's state below position0 is intact.
      */
     sluice_status (*forward)(const struct model *model, struct forward *f, sluice_error *err);
+    /* Optional. During moe_begin() of the layer before: up to n experts that `layer` is likely to need, best
+     * first, from the one row's residual stream as it is. Returns how many; touches no state but scratch that
+     * is free then, and records no trace. */
+    uint32_t (*guess)(const struct model *model, struct forward *f, uint32_t layer, uint32_t n,
+                      uint16_t *ids);
 };
 
 /* NULL-ended. */
@@ -68,9 +108,25 @@ struct tracer {
                    uint32_t cols, const void *data, size_t bytes);
 };
 
+/* Sees every layer's experts as the router chose them: ids [rows][top_k] of the rows from position0 on. */
+struct route_watch {
+    void *user;
+    void (*routed)(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
+                   const uint16_t *ids);
+};
+
+/* Puts other experts in place of the router's, which keep its weights: the answer is nonsense then. Only the
+ * benchmark sets one, on sessions that nobody else can reach. The ids of a row must be distinct. */
+struct route_override {
+    void *user;
+    void (*route)(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
+                  uint16_t *ids);
+};
+
 enum logits_mode { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL };
 
 struct forward {
+    const struct model *model;
     struct backend *backend;
     struct expert_cache *experts;
     struct kv_cache *kv;
@@ -82,8 +138,12 @@ struct forward {
         *logits; /* [vocab]: LOGITS_LAST leaves the last row's here; LOGITS_ALL passes each row's to `sink` */
     sluice_logits_fn sink;
     void *sink_user;
-    const struct tracer *tracer; /* NULL: none */
+    const struct tracer *tracer; /* NULL: none; so for the next three */
+    const struct route_watch *watch;
+    const struct route_override *override;
+    struct phase_clock *clock;
     const atomic_bool *cancel;
+    uint32_t lookahead; /* experts of the next layer to guess; 0: none */
     struct lease_stats *stats;
 };
 

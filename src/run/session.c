@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- size ---- */
@@ -72,6 +73,7 @@ void sluice_session_close(sluice_session *s)
 {
     if (!s)
         return;
+    (void)recorder_close(s->recorder, NULL);
     if (s->backend)
         s->backend->ops->close(s->backend);
     arena_close(&s->arena);
@@ -106,12 +108,14 @@ static sluice_status check_ids(const sluice_session *s, const int32_t *ids, size
     return SLUICE_OK;
 }
 
-static sluice_status forward_chunk(sluice_session *s, uint32_t n, enum logits_mode mode,
+static sluice_status forward_chunk(sluice_session *s, uint32_t n, bool decoding, enum logits_mode mode,
                                    sluice_logits_fn sink, void *sink_user, struct lease_stats *stats,
                                    sluice_error *err)
 {
     const struct model *model = s->engine->model;
     struct forward f = {
+        .model = model,
+        .lookahead = s->engine->options.lookahead_experts,
         .backend = s->backend,
         .experts = s->engine->experts,
         .kv = &s->kv,
@@ -124,11 +128,16 @@ static sluice_status forward_chunk(sluice_session *s, uint32_t n, enum logits_mo
         .sink = sink,
         .sink_user = sink_user,
         .tracer = s->tracer,
+        .watch = s->watch ? s->watch : recorder_watch(s->recorder),
+        .override = s->override,
+        .clock = session_clock(s, decoding),
         .cancel = &s->cancel,
         .stats = stats,
     };
     kv_reach(&s->kv, s->kv.length + n);
     TRY(model->family->forward(model, &f, err));
+    if (s->recorder)
+        recorder_commit(s->recorder, s->kv.length, n, decoding);
     s->kv.length += n;
     return SLUICE_OK;
 }
@@ -149,6 +158,17 @@ static void count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns
         t->prefill_read_bytes += io->read_bytes;
     }
     t->wait_ns += io->wait_ns;
+    t->guesses += io->guesses;
+    t->useful_guesses += io->useful_guesses;
+    t->wasted_guess_bytes += io->wasted_bytes;
+}
+
+/* Even chunks: a short one at the end would read nearly every expert for a few rows. */
+static size_t even_share(size_t left, size_t most)
+{
+    assert(left > 0 && most > 0);
+    size_t parts = 1 + (left - 1) / most;
+    return 1 + (left - 1) / parts;
 }
 
 sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids, bool decoding,
@@ -159,6 +179,8 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
         return SLUICE_OK;
     TRY(check_ids(s, ids, n_ids, err));
     uint64_t from = clock_ns();
+    struct phase_clock *clock = session_clock(s, decoding);
+    phase_resume(clock, PHASE_OTHER);
     struct lease_stats io = {0};
     memmove(s->tokens + s->kv.length, ids, n_ids * sizeof *ids);
     s->has_logits = false;
@@ -166,16 +188,19 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
     size_t done = 0;
     while (done < n_ids && status == SLUICE_OK) {
         size_t left = n_ids - done, chunk = s->engine->options.prefill_chunk_tokens;
+        if (s->engine->even_chunks && left > chunk)
+            chunk = even_share(left, chunk);
         uint32_t n = (uint32_t)(left < chunk ? left : chunk);
         enum logits_mode mode = last_mode == LOGITS_ALL || n == left ? last_mode : LOGITS_NONE;
         if (atomic_load(&s->cancel))
             status = err_set(err, SLUICE_E_CANCELLED, "cancelled");
         else
-            status = forward_chunk(s, n, mode, sink, sink_user, &io, err);
+            status = forward_chunk(s, n, decoding, mode, sink, sink_user, &io, err);
         if (status == SLUICE_OK)
             done += n;
     }
     s->has_logits = status == SLUICE_OK && last_mode != LOGITS_NONE;
+    phase_enter(clock, PHASE_OTHER);
     count(s, decoding, done, clock_ns() - from, &io);
     return status;
 }
@@ -316,4 +341,38 @@ void sluice_session_uncancel(sluice_session *session)
 void sluice_session_stats_get(const sluice_session *session, sluice_session_stats *stats)
 {
     *stats = session->stats;
+}
+
+/* ---- looking closer ---- */
+
+void sluice_session_profile(sluice_session *session, bool on)
+{
+    session->profiling = on;
+}
+
+void sluice_session_profile_get(const sluice_session *session, sluice_profile *profile)
+{
+    static const char *const NAMES[PHASES] = {
+        [PHASE_OTHER] = "other",         [PHASE_PROJECTIONS] = "projections",
+        [PHASE_ATTENTION] = "attention", [PHASE_ROUTER] = "router",
+        [PHASE_DENSE] = "dense branch",  [PHASE_REQUEST] = "expert requests",
+        [PHASE_WAIT] = "read wait",      [PHASE_EXPERTS] = "experts",
+        [PHASE_HEAD] = "head",           [PHASE_SAMPLING] = "sampling"};
+    _Static_assert(PHASES == SLUICE_PHASES, "sluice.h counts the phases");
+    for (int i = 0; i < PHASES; i++) {
+        profile->names[i] = NAMES[i];
+        profile->prefill_ns[i] = session->clocks[false].ns[i];
+        profile->decode_ns[i] = session->clocks[true].ns[i];
+    }
+}
+
+sluice_status sluice_session_record_routes(sluice_session *session, const char *path, sluice_error *err)
+{
+    struct route_recorder *before = session->recorder;
+    session->recorder = NULL;
+    TRY(recorder_close(before, err));
+    if (!path)
+        return SLUICE_OK;
+    return recorder_open(&session->recorder, path, session->engine->model,
+                         session->engine->options.prefill_chunk_tokens, err);
 }
