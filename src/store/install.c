@@ -125,6 +125,9 @@ static void fill_report(struct install *w)
     r->skipped_tensors = w->plan.n_skipped;
     r->expert_layers = w->plan.n_expert_layers;
     r->experts_per_layer = w->plan.layout.n_experts;
+    r->pinned = w->expected_index != NULL;
+    if (w->source->revision)
+        (void)snprintf(r->revision, sizeof r->revision, "%s", w->source->revision);
 }
 
 static sluice_status make_plan(struct install *w, uint64_t range_bytes, recipe_fn fn, sluice_error *err)
@@ -140,6 +143,7 @@ static sluice_status make_plan(struct install *w, uint64_t range_bytes, recipe_f
     TRY(fingerprint_source(w, err));
     TRY(plan_build(&w->plan, &w->recipe, w->st, range_bytes, err));
     w->identity = (struct journal_identity){.source_name = w->source->name,
+                                            .revision = w->source->revision,
                                             .source_sha256 = w->st->sha256,
                                             .source_fingerprint = w->source_fingerprint,
                                             .plan_fingerprint = w->plan.fingerprint,
@@ -226,6 +230,8 @@ static sluice_status install(struct install *w, uint64_t range_bytes, recipe_fn 
         return SLUICE_OK;
     }
     TRY(install_check_space(w, found == FOUND_PARTIAL, err));
+    if (w->options->planned)
+        w->options->planned(w->options->watch.user, &w->report);
     if (w->options->dry_run)
         return SLUICE_OK;
     sluice_status status = run(w, found == FOUND_PARTIAL, err);

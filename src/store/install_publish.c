@@ -36,6 +36,21 @@ static sluice_status write_text(const char *path, const char *text, sluice_error
     return status;
 }
 
+/* The digest of the last finished file is the one that the source states, where it states one. */
+static sluice_status check_stated(struct install *w, const char *name, sluice_error *err)
+{
+    char stated[SHA256_HEX_BYTES] = "";
+    const struct finished_file *file = &w->finished[w->n_finished - 1];
+    if (w->source->digest)
+        TRY(w->source->digest(w->source, name, stated, err));
+    if (stated[0] && strcmp(stated, file->sha256) != 0)
+        return err_set(err, SLUICE_E_CORRUPT,
+                       "%s arrived damaged: its SHA-256 is %.16s..., the source states %.16s...; go on with "
+                       "--resume",
+                       name, file->sha256, stated);
+    return SLUICE_OK;
+}
+
 static sluice_status write_sidecars(struct install *w, sluice_error *err)
 {
     for (size_t i = 0; i < SIDECARS; i++) {
@@ -54,6 +69,8 @@ static sluice_status write_sidecars(struct install *w, sluice_error *err)
         mem_free(path);
         TRY(status);
         TRY(install_hash(w, name, err));
+        if (i > 0 || !w->config_text)
+            TRY(check_stated(w, SIDECAR_TABLE[i].name, err));
     }
     return SLUICE_OK;
 }

@@ -42,6 +42,8 @@ sluice_status journal_start(struct journal *j, const char *path, const struct jo
     j->ranges = json_object();
     int failed = json_object_set_new(j->root, "schema", json_integer(1));
     failed |= json_object_set_new(j->root, "repoID", json_string(id->source_name));
+    if (id->revision)
+        failed |= json_object_set_new(j->root, "resolvedCommit", json_string(id->revision));
     for (size_t i = 0; i < N_BOUND; i++)
         failed |= json_object_set_new(j->root, BOUND[i].key, json_string(bound_value(id, i)));
     failed |= json_object_set_new(j->root, "totalSourceBytes", json_integer((json_int_t)id->source_bytes));

@@ -18,6 +18,7 @@ struct journal {
 
 struct journal_identity {
     const char *source_name, *source_sha256; /* of the source's index */
+    const char *revision;                    /* NULL: none */
     const char *source_fingerprint, *plan_fingerprint;
     uint64_t source_bytes;
 };

@@ -207,6 +207,21 @@ static void corruption_is_found(void **state)
     hub.digests = false;
 }
 
+static void corrupt_small_files_are_found(void **state)
+{
+    (void)state;
+    char *output = output_path(), hex[SHA256_HEX_BYTES];
+    struct hub_run run = hub_run_to(output, &hub);
+    assert_ok(sha256_hex("{}", 2, hex, err)); /* not what tokenizer.json holds */
+    fx_text(snapshot, "tokenizer.json.sha256", hex);
+    hub.digests = true;
+    assert_fails(hub_install(&run, NULL, err), SLUICE_E_CORRUPT, "tokenizer.json arrived damaged");
+    assert_int_not_equal(access(output, F_OK), 0);
+    assert_int_equal(unlink(fx_path(snapshot, "tokenizer.json.sha256")), 0);
+    hub.digests = false;
+    hub_wipe(output);
+}
+
 /* ---- redirects and tokens ---- */
 
 static void redirects_drop_the_token(void **state)
@@ -346,6 +361,7 @@ int main(void)
         cmocka_unit_test(slow_drip_is_endured),
         cmocka_unit_test(lasting_faults_are_told),
         cmocka_unit_test(corruption_is_found),
+        cmocka_unit_test(corrupt_small_files_are_found),
         cmocka_unit_test(redirects_drop_the_token),
         cmocka_unit_test(tokens_are_needed_and_kept),
         cmocka_unit_test(refuses_bad_names),
