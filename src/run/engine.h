@@ -36,7 +36,7 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
 
 /* Bytes of one session's arena, and its parts for the plan. */
 struct session_cost {
-    uint64_t kv_bytes, scratch_bytes;
+    uint64_t kv_bytes, recurrent_bytes, scratch_bytes;
 };
 struct session_cost session_cost(const struct model *model, uint32_t context, uint32_t chunk, uint32_t lanes,
                                  sluice_kv_type kv);

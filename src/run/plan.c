@@ -143,10 +143,12 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     uint32_t lanes = options->threads ? options->threads : thread_available();
     struct session_cost cost =
         session_cost(model, options->context_tokens, options->prefill_chunk_tokens, lanes, options->kv);
-    uint64_t session = arena_charge((size_t)(cost.kv_bytes + cost.scratch_bytes));
+    uint64_t session = arena_charge((size_t)(cost.kv_bytes + cost.recurrent_bytes + cost.scratch_bytes));
     add_item(plan, "resident weights", arena_charge((size_t)store->resident_bytes));
     add_item(plan, "KV cache", cost.kv_bytes * options->max_sessions);
-    add_item(plan, "scratch", (session - cost.kv_bytes) * options->max_sessions);
+    if (cost.recurrent_bytes)
+        add_item(plan, "recurrent state", cost.recurrent_bytes * options->max_sessions);
+    add_item(plan, "scratch", (session - cost.kv_bytes - cost.recurrent_bytes) * options->max_sessions);
     /* Vocabulary, merges and their tables: about three times the JSON text that is parsed and dropped. */
     add_item(plan, "tokenizer", TOKENIZER_FACTOR * tokenizer_bytes);
     add_item(plan, "reserve", RESERVE_BYTES);

@@ -78,6 +78,11 @@ static sluice_status name_paths(struct install *w, sluice_error *err)
     return receipt_absolute(w->output, &w->absolute, err);
 }
 
+static bool source_has(void *st, const char *name)
+{
+    return safetensors_find(st, name) != NULL;
+}
+
 static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *err)
 {
     char *text;
@@ -87,7 +92,8 @@ static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *
     sluice_status status = json_parse(text, bytes, config->name, &w->config, err);
     mem_free(text);
     TRY(status);
-    return fn(w->config, &w->recipe, err);
+    TRY(safetensors_open(&w->st, w->source, err));
+    return fn(w->config, source_has, w->st, &w->recipe, err);
 }
 
 /* Everything of the source that the result depends on, short of the payload's bytes: those are represented by
@@ -128,7 +134,6 @@ static void fill_report(struct install *w)
 static sluice_status make_plan(struct install *w, uint64_t range_bytes, recipe_fn fn, sluice_error *err)
 {
     TRY(read_config(w, fn, err));
-    TRY(safetensors_open(&w->st, w->source, err));
     TRY(fingerprint_source(w, err));
     TRY(plan_build(&w->plan, &w->recipe, w->st, range_bytes, err));
     w->identity = (struct journal_identity){.source_name = w->source->name,
