@@ -11,6 +11,7 @@
 #include "experts/cache.h"
 #include "model/kv.h"
 #include "model/moe.h"
+#include "model/phase.h"
 #include "model/recurrent.h"
 
 #include <stdatomic.h>
@@ -38,8 +39,42 @@ struct model {
 /* Whether a checkpoint or an install has a tensor of that name. */
 typedef bool (*model_has_fn)(void *user, const char *name);
 
+/* A checkpoint of the family's published size, for random weights (sluice synth). */
+struct full_override {
+    const char *module; /* path, with one %u for the layer */
+    uint8_t bits;
+    uint16_t group_size;
+};
+
+struct full_control {
+    const char *text;
+    uint32_t id;
+};
+
+/* Random matrices map unit variance to unit variance; those whose name contains `part`, to `gain` times as
+ * much.
+ */
+struct full_gain {
+    const char *part;
+    float gain;
+};
+
+struct full_size {
+    /* config.json. "layer_types" is one period, repeated over the layers; what is stored otherwise than the
+     * rest is added from `overrides`. */
+    const char *config;
+    const struct full_override *overrides; /* NULL-ended */
+    const struct full_gain *gains;         /* NULL-ended */
+    /* The tokenizer's control tokens, by rising id; ids below `control_ids` that none of them has are unused.
+     */
+    const struct full_control *control; /* NULL-ended */
+    uint32_t control_ids;
+    const char *bos, *eos;
+};
+
 struct family {
     const char *name;
+    const struct full_size *full_size; /* NULL: none is known */
     const char *const *model_types;    /* config.json's "model_type", NULL-ended */
     const char *const *skip;           /* substrings of tensor names to leave out at install, NULL-ended */
     const char *const *stop_spellings; /* control tokens that end a turn, NULL-ended */
@@ -64,6 +99,11 @@ struct family {
     /* Of a model that drafts: guess up to n tokens after `token`, which will be at f->position0. Returns how
      * many. f->logits is scratch; n_rows is not looked at. */
     uint32_t (*draft)(const struct model *model, struct forward *f, int32_t token, uint32_t n, int32_t *out);
+    /* Optional. During moe_begin() of the layer before: up to n experts that `layer` is likely to need, best
+     * first, from the one row's residual stream as it is. Returns how many; touches no state but scratch that
+     * is free then, and records no trace. */
+    uint32_t (*guess)(const struct model *model, struct forward *f, uint32_t layer, uint32_t n,
+                      uint16_t *ids);
 };
 
 /* NULL-ended. */
@@ -82,10 +122,26 @@ struct tracer {
                    uint32_t cols, const void *data, size_t bytes);
 };
 
+/* Sees every layer's experts as the router chose them: ids [rows][top_k] of the rows from position0 on. */
+struct route_watch {
+    void *user;
+    void (*routed)(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
+                   const uint16_t *ids);
+};
+
+/* Puts other experts in place of the router's, which keep its weights: the answer is nonsense then. Only the
+ * benchmark sets one, on sessions that nobody else can reach. The ids of a row must be distinct. */
+struct route_override {
+    void *user;
+    void (*route)(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
+                  uint16_t *ids);
+};
+
 /* LOGITS_ALL passes the logits row by row to a function; LOGITS_ROWS leaves all of them. */
 enum logits_mode { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL, LOGITS_ROWS };
 
 struct forward {
+    const struct model *model;
     struct backend *backend;
     struct expert_cache *experts;
     struct kv_cache *kv;
@@ -100,8 +156,12 @@ struct forward {
                       LOGITS_ROWS fills [n_rows][vocab] */
     sluice_logits_fn sink;
     void *sink_user;
-    const struct tracer *tracer; /* NULL: none */
+    const struct tracer *tracer; /* NULL: none; so for the next three */
+    const struct route_watch *watch;
+    const struct route_override *override;
+    struct phase_clock *clock;
     const atomic_bool *cancel;
+    uint32_t lookahead; /* experts of the next layer to guess; 0: none */
     struct lease_stats *stats;
 };
 

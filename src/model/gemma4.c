@@ -412,8 +412,13 @@ static sluice_status gemma4_describe(const struct model *m, json_t **arch, json_
     static const char *const QUANT[5] = {"embedding", "attention", "router", "sharedExpert", "routedExpert"};
     const struct gemma4 *g = gemma4_of(m);
     json_t *mask = json_array();
-    for (uint32_t l = 0; mask && l < m->n_layers; l++)
-        (void)json_array_append_new(mask, json_integer(g->layers[l].full));
+    bool ok = mask != NULL;
+    for (uint32_t l = 0; ok && l < m->n_layers; l++)
+        ok = json_array_append_new(mask, json_integer(g->layers[l].full)) == 0;
+    if (!ok) {
+        json_decref(mask);
+        return err_memory(err, m->n_layers * sizeof(json_t *), "the manifest");
+    }
     *arch = json_pack("{s:i s:i s:i s:i s:i s:i s:i s:i s:i s:i s:f s:f s:f s:f s:i s:i s:i s:b s:b s:s s:o}",
                       "hiddenSize", (int)m->hidden, "ffnIntermediate", (int)g->dense, "moeIntermediateSize",
                       (int)g->expert, "numHeads", (int)g->heads, "numKVHeads", (int)g->sliding.kv_heads,
@@ -425,7 +430,7 @@ static sluice_status gemma4_describe(const struct model *m, json_t **arch, json_
                       "topKExperts", (int)m->top_k, "tieWordEmbeddings", 1, "attentionKEqV", (int)g->k_eq_v,
                       "hiddenActivation", "gelu_pytorch_tanh", "fullAttentionLayerMask", mask);
     *quant = json_object();
-    bool ok = *arch && *quant;
+    ok = *arch && *quant;
     for (int i = 0; ok && i < 5; i++)
         ok = json_object_set_new(*quant, QUANT[i], storage_describe(&g->described[i])) == 0;
     if (ok)
@@ -545,6 +550,7 @@ static void attend(const struct gemma4 *g, struct forward *f, struct scratch *s,
     uint32_t n = f->n_rows, hidden = g->base.hidden, hd = kind->head_dim;
     size_t key = (size_t)kind->kv_heads * hd;
 
+    phase_enter(f->clock, PHASE_PROJECTIONS);
     ops->norm(be, s->h, layer->w[W_NORM_IN], n, hidden, g->eps, s->x);
     bool own_v = layer->w[W_V] != NULL;
     const struct mat *mats[] = {layer->w[W_Q], layer->w[W_K], layer->w[W_V]};
@@ -562,12 +568,14 @@ static void attend(const struct gemma4 *g, struct forward *f, struct scratch *s,
     trace_f32(f, (int32_t)l, "attention.k", s->k, n, (uint32_t)key);
     trace_f32(f, (int32_t)l, "attention.v", s->v, n, (uint32_t)key);
 
+    phase_enter(f->clock, PHASE_ATTENTION);
     const struct kv_view *view = &f->kv->views[l];
     ops->kv_store(be, view, s->k, s->v, n, f->position0);
     struct attention attention = {.heads = g->heads, .scale = 1.0f, .window = kind->window};
     ops->attention(be, &attention, view, s->q, n, f->position0, s->o);
     trace_f32(f, (int32_t)l, "attention.out", s->o, n, g->heads * hd);
 
+    phase_enter(f->clock, PHASE_PROJECTIONS);
     ops->linear(be, &layer->w[W_O], 1, s->o, n, &s->proj);
     ops->norm(be, s->proj, layer->w[W_NORM_ATTENTION], n, hidden, g->eps, s->proj);
     ops->add(be, s->h, s->proj, (size_t)n * hidden, s->h);
@@ -580,6 +588,7 @@ static void route(const struct gemma4 *g, struct forward *f, struct scratch *s, 
     const struct layer *layer = &g->layers[l];
     const struct backend_ops *ops = f->backend->ops;
     uint32_t n = f->n_rows, hidden = g->base.hidden;
+    phase_enter(f->clock, PHASE_ROUTER);
     ops->norm(f->backend, s->h, NULL, n, hidden, g->eps, s->x);
     ops->scale_cols(f->backend, s->x, layer->w[W_ROUTER_SCALE], 1.0f / sqrtf((float)hidden), n, hidden);
     ops->linear(f->backend, &layer->w[W_ROUTER], 1, s->x, n, &s->router);
@@ -590,11 +599,28 @@ static void route(const struct gemma4 *g, struct forward *f, struct scratch *s, 
     trace_f32(f, (int32_t)l, "router.weights", s->moe.weights, n, g->base.top_k);
 }
 
+/* The next layer's router on this layer's stream, which lacks only this layer's feed-forward and the next
+ * layer's attention. x and router are free: the dense branch has not begun. */
+static uint32_t gemma4_guess(const struct model *m, struct forward *f, uint32_t l, uint32_t n, uint16_t *ids)
+{
+    const struct gemma4 *g = gemma4_of(m);
+    const struct layer *layer = &g->layers[l];
+    const struct backend_ops *ops = f->backend->ops;
+    struct scratch *s = f->scratch;
+    float weights[MOE_GUESSES_MAX];
+    ops->norm(f->backend, s->h, NULL, 1, m->hidden, g->eps, s->x);
+    ops->scale_cols(f->backend, s->x, layer->w[W_ROUTER_SCALE], 1.0f / sqrtf((float)m->hidden), 1, m->hidden);
+    ops->linear(f->backend, &layer->w[W_ROUTER], 1, s->x, 1, &s->router);
+    ops->route(f->backend, s->router, 1, m->n_experts, n, layer->w[W_EXPERT_SCALE], ids, weights);
+    return n;
+}
+
 static void dense_branch(const struct gemma4 *g, struct forward *f, struct scratch *s, uint32_t l)
 {
     const struct layer *layer = &g->layers[l];
     const struct backend_ops *ops = f->backend->ops;
     uint32_t n = f->n_rows, hidden = g->base.hidden;
+    phase_enter(f->clock, PHASE_DENSE);
     ops->norm(f->backend, s->h, layer->w[W_NORM_DENSE_IN], n, hidden, g->eps, s->x);
     const struct mat *mats[] = {layer->w[W_GATE], layer->w[W_UP]};
     float *ys[] = {s->gate, s->up};
@@ -616,8 +642,10 @@ static sluice_status feed_forward(const struct gemma4 *g, struct forward *f, str
     route(g, f, s, l);
     TRY(moe_begin(&s->moe, f, l, err));
     dense_branch(g, f, s, l);
+    phase_enter(f->clock, PHASE_EXPERTS);
     ops->norm(f->backend, s->h, layer->w[W_NORM_ROUTED_IN], n, hidden, g->eps, s->x);
     TRY(moe_finish(&s->moe, f, l, ACT_GELU_TANH, s->x, s->proj, err));
+    phase_enter(f->clock, PHASE_OTHER);
     ops->norm(f->backend, s->proj, layer->w[W_NORM_ROUTED_OUT], n, hidden, g->eps, s->proj);
     trace_f32(f, (int32_t)l, "routed.out", s->proj, n, hidden);
 
@@ -644,6 +672,7 @@ static sluice_status gemma4_forward(const struct model *m, struct forward *f, sl
     }
     if (f->mode == LOGITS_NONE)
         return SLUICE_OK;
+    phase_enter(f->clock, PHASE_HEAD);
     ops->norm(f->backend, s->h, g->norm, f->n_rows, m->hidden, g->eps, s->x);
     return forward_logits(m, f, g->embed, g->softcap, s->x, err);
 }
@@ -656,6 +685,7 @@ static const char *const STOPS[] = {"<eos>", "<turn|>", "<|tool_response>", NULL
 
 const struct family GEMMA4 = {
     .name = "gemma4",
+    .full_size = &GEMMA4_FULL_SIZE,
     .model_types = MODEL_TYPES,
     .skip = SKIP,
     .stop_spellings = STOPS,
@@ -666,4 +696,5 @@ const struct family GEMMA4 = {
     .scratch_bytes = gemma4_scratch_bytes,
     .scratch_open = gemma4_scratch_open,
     .forward = gemma4_forward,
+    .guess = gemma4_guess,
 };

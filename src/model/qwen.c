@@ -135,6 +135,7 @@ void qwen_attend(const struct qwen *g, struct forward *f, struct qwen_scratch *s
     const uint32_t n = f->n_rows, hidden = g->base.hidden, hd = g->head_dim, query = g->heads * hd;
     const int32_t l = (int32_t)kv;
 
+    phase_enter(f->clock, PHASE_PROJECTIONS);
     ops->norm(be, s->h, layer->w[QW_NORM_IN], n, hidden, g->eps, s->x);
     const struct mat *mats[] = {layer->w[QW_Q], layer->w[QW_K], layer->w[QW_V]};
     float *ys[] = {s->qg, s->k, s->v};
@@ -151,6 +152,7 @@ void qwen_attend(const struct qwen *g, struct forward *f, struct qwen_scratch *s
     trace_f32(f, l, "attention.k", s->k, n, g->kv_heads * hd);
     trace_f32(f, l, "attention.v", s->v, n, g->kv_heads * hd);
 
+    phase_enter(f->clock, PHASE_ATTENTION);
     const struct kv_view *view = &f->kv->views[kv];
     ops->kv_store(be, view, s->k, s->v, n, f->position0);
     const struct attention attention = {.heads = g->heads, .scale = 1.0f / sqrtf((float)hd)};
@@ -158,6 +160,7 @@ void qwen_attend(const struct qwen *g, struct forward *f, struct qwen_scratch *s
     ops->gated(be, ACT_SIGMOID, s->gate, s->o, (size_t)n * query, s->o);
     trace_f32(f, l, "attention.out", s->o, n, query);
 
+    phase_enter(f->clock, PHASE_PROJECTIONS);
     ops->linear(be, &layer->w[QW_O], 1, s->o, n, &s->proj);
     ops->add(be, s->h, s->proj, (size_t)n * hidden, s->h);
     trace_f32(f, l, "attention.residual", s->h, n, hidden);
@@ -203,6 +206,7 @@ static void delta(const struct qwen *g, struct forward *f, struct qwen_scratch *
     struct backend *be = f->backend;
     const uint32_t n = f->n_rows, hidden = g->base.hidden, heads = g->delta.value_heads;
 
+    phase_enter(f->clock, PHASE_PROJECTIONS);
     ops->norm(be, s->h, layer->w[QW_NORM_IN], n, hidden, g->eps, s->x);
     const struct mat *mats[] = {layer->w[QW_QKV], layer->w[QW_Z], layer->w[QW_A], layer->w[QW_B]};
     float *ys[] = {s->u, s->z, s->a, s->b};
@@ -211,12 +215,14 @@ static void delta(const struct qwen *g, struct forward *f, struct qwen_scratch *
     trace_f32(f, (int32_t)l, "delta.a", s->a, n, heads);
     trace_f32(f, (int32_t)l, "delta.b", s->b, n, heads);
 
+    phase_enter(f->clock, PHASE_ATTENTION);
     const struct recurrent_view view = recurrent_begin(f->recurrent, l, f->trial);
     if (f->trial)
         log_rows(g, f, s, view.log);
     recur(g, f, s, layer, &view);
     trace_f32(f, (int32_t)l, "delta.out", s->o, n, heads * g->delta.value_dim);
 
+    phase_enter(f->clock, PHASE_PROJECTIONS);
     ops->gated_norm(be, s->o, layer->w[QW_DELTA_NORM], s->z, n * heads, g->delta.value_dim, g->eps, s->o);
     ops->linear(be, &layer->w[QW_OUT], 1, s->o, n, &s->proj);
     ops->add(be, s->h, s->proj, (size_t)n * hidden, s->h);
@@ -242,9 +248,11 @@ void qwen_dense(const struct qwen *g, struct forward *f, struct qwen_scratch *s,
 {
     const struct backend_ops *ops = f->backend->ops;
     const uint32_t n = f->n_rows, hidden = g->base.hidden;
+    phase_enter(f->clock, PHASE_DENSE);
     ops->norm(f->backend, s->h, layer->w[QW_NORM_POST], n, hidden, g->eps, s->x);
     dense_part(g, f, s, layer, s->proj);
     ops->add(f->backend, s->h, s->proj, (size_t)n * hidden, s->h);
+    phase_enter(f->clock, PHASE_OTHER);
 }
 
 static void route(const struct qwen *g, struct forward *f, struct qwen_scratch *s, uint32_t l)
@@ -257,6 +265,20 @@ static void route(const struct qwen *g, struct forward *f, struct qwen_scratch *
     trace_f32(f, (int32_t)l, "router.logits", s->router, n, m->n_experts);
     trace_u16(f, (int32_t)l, "router.ids", s->moe.ids, n, m->top_k);
     trace_f32(f, (int32_t)l, "router.weights", s->moe.weights, n, m->top_k);
+}
+
+/* The next layer's router on this layer's stream, which lacks only this layer's feed-forward and the next
+ * layer's mixing. proj is free until moe_finish(), and x is not. */
+static uint32_t qwen_guess(const struct model *m, struct forward *f, uint32_t l, uint32_t n, uint16_t *ids)
+{
+    const struct qwen *g = qwen_of(m);
+    const struct backend_ops *ops = f->backend->ops;
+    struct qwen_scratch *s = f->scratch;
+    float weights[MOE_GUESSES_MAX];
+    ops->norm(f->backend, s->h, g->layers[l].w[QW_NORM_POST], 1, m->hidden, g->eps, s->proj);
+    ops->linear(f->backend, &g->layers[l].w[QW_ROUTER], 1, s->proj, 1, &s->router);
+    ops->route(f->backend, s->router, 1, m->n_experts, n, NULL, ids, weights);
+    return n;
 }
 
 /* scaled = sigmoid(share(x)) * shared(x) */
@@ -278,11 +300,15 @@ static sluice_status mixture(const struct qwen *g, struct forward *f, struct qwe
     const struct backend_ops *ops = f->backend->ops;
     const uint32_t n = f->n_rows, hidden = g->base.hidden;
     const size_t values = (size_t)n * hidden;
+    phase_enter(f->clock, PHASE_ROUTER);
     ops->norm(f->backend, s->h, g->layers[l].w[QW_NORM_POST], n, hidden, g->eps, s->x);
     route(g, f, s, l);
     TRY(moe_begin(&s->moe, f, l, err));
+    phase_enter(f->clock, PHASE_DENSE);
     shared_part(g, f, s, l);
+    phase_enter(f->clock, PHASE_EXPERTS);
     TRY(moe_finish(&s->moe, f, l, ACT_SILU, s->x, s->proj, err));
+    phase_enter(f->clock, PHASE_OTHER);
     trace_f32(f, (int32_t)l, "routed.out", s->proj, n, hidden);
     ops->add(f->backend, s->proj, s->scaled, values, s->proj);
     ops->add(f->backend, s->h, s->proj, values, s->h);
@@ -313,6 +339,7 @@ static sluice_status qwen_forward(const struct model *m, struct forward *f, slui
     }
     if (f->mode == LOGITS_NONE && !f->drafting)
         return SLUICE_OK;
+    phase_enter(f->clock, PHASE_HEAD);
     ops->norm(f->backend, s->h, g->norm, f->n_rows, m->hidden, g->eps, s->x);
     TRY(forward_logits(m, f, g->head, 0, s->x, err));
     if (f->drafting)
@@ -358,7 +385,7 @@ static const char *const STOPS[] = {"<|im_end|>", "<|endoftext|>", NULL};
         .name = (NAME), .model_types = (TYPES), .skip = SKIP, .stop_spellings = STOPS, .open = (OPEN),       \
         .close = qwen_close, .arrange = qwen_arrange, .describe = qwen_describe, .bind = qwen_bind,          \
         .scratch_bytes = qwen_scratch_bytes, .scratch_open = qwen_scratch_open, .forward = qwen_forward,     \
-        .settle = qwen_settle, .draft = qwen_draft,                                                          \
+        .settle = qwen_settle, .draft = qwen_draft, .guess = qwen_guess,                                     \
     }
 
 const struct family QWEN36 = QWEN_FAMILY("qwen36", QWEN36_TYPES, qwen36_open);

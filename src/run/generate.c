@@ -103,6 +103,8 @@ static sluice_status loop(struct generation *g, sluice_generated *result, sluice
         if (o->max_tokens && result->tokens >= o->max_tokens)
             return SLUICE_OK;
         uint64_t from = clock_ns();
+        struct phase_clock *clock = session_clock(s, true);
+        phase_resume(clock, PHASE_SAMPLING);
         sluice_token_logprob token;
         int hit;
         TRY(sluice_session_sample(s, &o->sampling, &token, g->top, n_top, err));
@@ -113,6 +115,7 @@ static sluice_status loop(struct generation *g, sluice_generated *result, sluice
         }
         result->tokens++;
         TRY(feed(g, token.id, &hit, err));
+        phase_enter(clock, PHASE_OTHER);
         s->stats.decode_ns += clock_ns() - from;
         bool go_on = show(g, &token, n_top);
         if (hit >= 0) {

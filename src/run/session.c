@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- size ---- */
@@ -75,6 +76,7 @@ void sluice_session_close(sluice_session *s)
 {
     if (!s)
         return;
+    (void)recorder_close(s->recorder, NULL);
     if (s->backend)
         s->backend->ops->close(s->backend);
     arena_close(&s->arena);
@@ -110,9 +112,12 @@ static sluice_status check_ids(const sluice_session *s, const int32_t *ids, size
 }
 
 /* What a call of the graph on the n tokens from `position` on starts with. */
-static struct forward forward_of(sluice_session *s, uint32_t position, uint32_t n, struct lease_stats *stats)
+static struct forward forward_of(sluice_session *s, uint32_t position, uint32_t n, bool decoding,
+                                 struct lease_stats *stats)
 {
     return (struct forward){
+        .model = s->engine->model,
+        .lookahead = s->engine->options.lookahead_experts,
         .backend = s->backend,
         .experts = s->engine->experts,
         .kv = &s->kv,
@@ -123,6 +128,9 @@ static struct forward forward_of(sluice_session *s, uint32_t position, uint32_t 
         .position0 = position,
         .logits = s->logits,
         .tracer = s->tracer,
+        .watch = s->watch ? s->watch : recorder_watch(s->recorder),
+        .override = s->override,
+        .clock = session_clock(s, decoding),
         .cancel = &s->cancel,
         .stats = stats,
     };
@@ -158,24 +166,34 @@ static uint32_t checkpoint_at(const sluice_session *s, size_t n_ids, bool decodi
     return wanted ? (uint32_t)(end - CHECKPOINT_BACK) : 0;
 }
 
+/* Even chunks: a short one at the end would read nearly every expert for a few rows. */
+static size_t even_share(size_t left, size_t most)
+{
+    assert(left > 0 && most > 0);
+    size_t parts = 1 + (left - 1) / most;
+    return 1 + (left - 1) / parts;
+}
+
 /* Rows from `position` on, `end` excluded, so that a chunk ends where a checkpoint is due. */
 static uint32_t chunk_rows(const sluice_session *s, uint32_t position, uint32_t end, uint32_t mark)
 {
     uint32_t chunk = s->engine->options.prefill_chunk_tokens, left = end - position;
     if (mark > position && mark < end)
         left = mark - position;
+    if (s->engine->even_chunks && left > chunk)
+        chunk = (uint32_t)even_share(left, chunk);
     return left < chunk ? left : chunk;
 }
 
 /* Bring recurrent state to the end of the timeline. Keys and values are written again, with the same bits. */
-static sluice_status catch_up(sluice_session *s, struct lease_stats *stats, sluice_error *err)
+static sluice_status catch_up(sluice_session *s, bool decoding, struct lease_stats *stats, sluice_error *err)
 {
     while (has_recurrent(s) && s->recurrent.position < s->kv.length) {
         uint32_t position = s->recurrent.position;
-        struct forward f =
-            forward_of(s, position, chunk_rows(s, position, s->kv.length, s->kv.length), stats);
+        struct forward f = forward_of(s, position, chunk_rows(s, position, s->kv.length, 0), decoding, stats);
         f.mode = LOGITS_NONE;
         f.tracer = NULL;
+        f.watch = NULL; /* recorded when it was first computed */
         if (atomic_load(&s->cancel))
             return err_set(err, SLUICE_E_CANCELLED, "cancelled");
         TRY(run_forward(s, &f, err));
@@ -183,15 +201,17 @@ static sluice_status catch_up(sluice_session *s, struct lease_stats *stats, slui
     return SLUICE_OK;
 }
 
-static sluice_status forward_chunk(sluice_session *s, uint32_t n, enum logits_mode mode,
+static sluice_status forward_chunk(sluice_session *s, uint32_t n, bool decoding, enum logits_mode mode,
                                    sluice_logits_fn sink, void *sink_user, struct lease_stats *stats,
                                    sluice_error *err)
 {
-    struct forward f = forward_of(s, s->kv.length, n, stats);
+    struct forward f = forward_of(s, s->kv.length, n, decoding, stats);
     f.mode = mode;
     f.sink = sink;
     f.sink_user = sink_user;
     TRY(run_forward(s, &f, err));
+    if (s->recorder)
+        recorder_commit(s->recorder, s->kv.length, n, decoding);
     s->kv.length += n;
     return SLUICE_OK;
 }
@@ -212,6 +232,9 @@ static void count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns
         t->prefill_read_bytes += io->read_bytes;
     }
     t->wait_ns += io->wait_ns;
+    t->guesses += io->guesses;
+    t->useful_guesses += io->useful_guesses;
+    t->wasted_guess_bytes += io->wasted_bytes;
 }
 
 sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids, bool decoding,
@@ -222,10 +245,12 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
         return SLUICE_OK;
     TRY(check_ids(s, ids, n_ids, err));
     uint64_t from = clock_ns();
+    struct phase_clock *clock = session_clock(s, decoding);
+    phase_resume(clock, PHASE_OTHER);
     struct lease_stats io = {0};
     memmove(s->tokens + s->kv.length, ids, n_ids * sizeof *ids);
     s->has_logits = false;
-    sluice_status status = catch_up(s, &io, err);
+    sluice_status status = catch_up(s, decoding, &io, err);
     size_t done = 0;
     const uint32_t end = s->kv.length + (uint32_t)n_ids, mark = checkpoint_at(s, n_ids, decoding);
     while (done < n_ids && status == SLUICE_OK) {
@@ -234,13 +259,14 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
         if (atomic_load(&s->cancel))
             status = err_set(err, SLUICE_E_CANCELLED, "cancelled");
         else
-            status = forward_chunk(s, n, mode, sink, sink_user, &io, err);
+            status = forward_chunk(s, n, decoding, mode, sink, sink_user, &io, err);
         if (status == SLUICE_OK)
             done += n;
         if (status == SLUICE_OK && mark && s->kv.length == mark)
             recurrent_mark(&s->recurrent);
     }
     s->has_logits = status == SLUICE_OK && last_mode != LOGITS_NONE;
+    phase_enter(clock, PHASE_OTHER);
     count(s, decoding, done, clock_ns() - from, &io);
     return status;
 }
@@ -385,4 +411,38 @@ void sluice_session_uncancel(sluice_session *session)
 void sluice_session_stats_get(const sluice_session *session, sluice_session_stats *stats)
 {
     *stats = session->stats;
+}
+
+/* ---- looking closer ---- */
+
+void sluice_session_profile(sluice_session *session, bool on)
+{
+    session->profiling = on;
+}
+
+void sluice_session_profile_get(const sluice_session *session, sluice_profile *profile)
+{
+    static const char *const NAMES[PHASES] = {
+        [PHASE_OTHER] = "other",         [PHASE_PROJECTIONS] = "projections",
+        [PHASE_ATTENTION] = "attention", [PHASE_ROUTER] = "router",
+        [PHASE_DENSE] = "dense branch",  [PHASE_REQUEST] = "expert requests",
+        [PHASE_WAIT] = "read wait",      [PHASE_EXPERTS] = "experts",
+        [PHASE_HEAD] = "head",           [PHASE_SAMPLING] = "sampling"};
+    _Static_assert(PHASES == SLUICE_PHASES, "sluice.h counts the phases");
+    for (int i = 0; i < PHASES; i++) {
+        profile->names[i] = NAMES[i];
+        profile->prefill_ns[i] = session->clocks[false].ns[i];
+        profile->decode_ns[i] = session->clocks[true].ns[i];
+    }
+}
+
+sluice_status sluice_session_record_routes(sluice_session *session, const char *path, sluice_error *err)
+{
+    struct route_recorder *before = session->recorder;
+    session->recorder = NULL;
+    TRY(recorder_close(before, err));
+    if (!path)
+        return SLUICE_OK;
+    return recorder_open(&session->recorder, path, session->engine->model,
+                         session->engine->options.prefill_chunk_tokens, err);
 }

@@ -198,9 +198,13 @@ static sluice_status run(struct install *w, bool resumed, sluice_error *err)
         TRY(journal_publish(&w->journal, err));
     }
     TRY(install_prepare(w, resumed, err));
-    if (resumed)
-        TRY(install_recheck(w, err));
-    TRY(install_copy(w, err));
+    if (w->source->any_order)
+        TRY(install_stream(w, err));
+    else {
+        if (resumed)
+            TRY(install_recheck(w, err));
+        TRY(install_copy(w, err));
+    }
     return install_publish(w, err);
 }
 

@@ -73,6 +73,11 @@ sluice_status install_copy(struct install *w, sluice_error *err);
 /* Hash a file of the partial directory into its finished row. */
 sluice_status install_hash(struct install *w, const char *path, sluice_error *err);
 
+/* ---- install_stream.c ---- */
+
+/* Instead of install_copy, for a source that can be read in any order. */
+sluice_status install_stream(struct install *w, sluice_error *err);
+
 /* ---- install_publish.c ---- */
 
 /* layout.json, tokenizer files, manifest, receipt; then the final name. */

@@ -14,6 +14,9 @@ struct source {
     void *state;
     char *name;     /* for messages and the manifest: a directory's last component, or a repository id */
     char *revision; /* optional: the resolved revision of a repository */
+    /* read() is a pure function, for any thread at any time, and costs no more than checking the bytes would:
+     * the install is then written file by file, and a resume writes them again. */
+    bool any_order;
     /* Size of a file; SLUICE_E_IO with the file's name when it is missing. */
     sluice_status (*size)(struct source *, const char *file, uint64_t *bytes, sluice_error *err);
     bool (*exists)(struct source *, const char *file);

@@ -39,23 +39,26 @@ static const struct mode MODES[] = {
 #define N_MODES (sizeof MODES / sizeof *MODES)
 
 /* Everything else: what may not. Slots for the demo (64 experts, 4 a token) and the tiny checkpoint (8, 2 a
- * token). Every pair of a slot count and a policy, every chunk size with either policy, and every number of
- * threads with both numbers of readers. */
+ * token). Every pair of a slot count and a policy, every chunk size with either policy, every number of
+ * threads with either engine, both engines with few reads in flight and with many, and with guesses and
+ * without. The automatic engine is the ring, where there is one. */
 struct setting {
     uint32_t demo_slots, tiny_slots;
     sluice_eviction eviction;
-    uint32_t chunk, threads, read_threads;
+    uint32_t chunk, threads;
+    sluice_io io;
+    uint32_t read_threads, lookahead;
 };
 
 static const struct setting SETTINGS[] = {
-    {4, 2, SLUICE_EVICT_LFU, 1, 1, 1},
-    {4, 3, SLUICE_EVICT_LRU, 32, 2, 8},
-    {8, 4, SLUICE_EVICT_LFU, 7, 4, 8},
-    {8, 4, SLUICE_EVICT_LRU, 256, 1, 8},
-    {16, 6, SLUICE_EVICT_LFU, 256, 2, 1},
-    {16, 6, SLUICE_EVICT_LRU, 1, 4, 8},
-    {SLUICE_SLOTS_ALL, SLUICE_SLOTS_ALL, SLUICE_EVICT_LFU, 32, 4, 1},
-    {SLUICE_SLOTS_ALL, SLUICE_SLOTS_ALL, SLUICE_EVICT_LRU, 7, 2, 8},
+    {4, 2, SLUICE_EVICT_LFU, 1, 1, SLUICE_IO_AUTO, 1, 0},
+    {4, 3, SLUICE_EVICT_LRU, 32, 2, SLUICE_IO_THREADS, 8, 0},
+    {8, 4, SLUICE_EVICT_LFU, 7, 4, SLUICE_IO_AUTO, 8, 2},
+    {8, 4, SLUICE_EVICT_LRU, 256, 1, SLUICE_IO_THREADS, 8, 6},
+    {16, 6, SLUICE_EVICT_LFU, 256, 2, SLUICE_IO_AUTO, 64, 0},
+    {16, 6, SLUICE_EVICT_LRU, 1, 4, SLUICE_IO_THREADS, 1, 4},
+    {SLUICE_SLOTS_ALL, SLUICE_SLOTS_ALL, SLUICE_EVICT_LFU, 32, 4, SLUICE_IO_THREADS, 1, 0},
+    {SLUICE_SLOTS_ALL, SLUICE_SLOTS_ALL, SLUICE_EVICT_LRU, 7, 2, SLUICE_IO_AUTO, 8, 2},
 };
 #define N_SETTINGS (sizeof SETTINGS / sizeof *SETTINGS)
 
@@ -71,7 +74,9 @@ static sluice_engine *open_with(const struct mode *mode, const struct setting *s
         .prefill_chunk_tokens = setting->chunk,
         .expert_slots = tiny ? setting->tiny_slots : setting->demo_slots,
         .threads = setting->threads,
+        .io = setting->io,
         .read_threads = setting->read_threads,
+        .lookahead_experts = setting->lookahead,
         .max_sessions = 2,
         .kv = mode->kv,
         .activations = mode->activations,
@@ -82,7 +87,8 @@ static sluice_engine *open_with(const struct mode *mode, const struct setting *s
 }
 
 /* What all others are compared with: every expert resident, one thread, chunks of 64. */
-static const struct setting PLAIN = {SLUICE_SLOTS_ALL, SLUICE_SLOTS_ALL, SLUICE_EVICT_LFU, 64, 1, 1};
+static const struct setting PLAIN = {
+    SLUICE_SLOTS_ALL, SLUICE_SLOTS_ALL, SLUICE_EVICT_LFU, 64, 1, SLUICE_IO_AUTO, 1, 0};
 
 /* Computed on first use, kept until the end: rows of every mode and input. */
 static struct rows g_baselines[N_MODES][N_INPUTS];
@@ -176,10 +182,12 @@ static void compare_setting(const struct mode *mode, const struct setting *s, bo
     for (size_t i = 0; i < N_INPUTS; i++) {
         if (is_tiny(i) != tiny)
             continue;
-        char what[160];
-        (void)snprintf(what, sizeof what, "%s, input %zu, %d slots, %s, chunk %u, %u threads, %u readers",
+        char what[200];
+        (void)snprintf(what, sizeof what,
+                       "%s, input %zu, %d slots, %s, chunk %u, %u threads, %s, %u reads, lookahead %u",
                        mode->name, i, (int)slots, s->eviction == SLUICE_EVICT_LFU ? "lfu" : "lru", s->chunk,
-                       s->threads, s->read_threads);
+                       s->threads, s->io == SLUICE_IO_THREADS ? "reading threads" : "ring", s->read_threads,
+                       s->lookahead);
         uint64_t cold = run_once(engine, i, baseline(mode, i), what);
         uint64_t warm = run_once(engine, i, baseline(mode, i), what);
         /* That the cache is as large as asked: all experts stay, or there are fewer slots than needed. */
@@ -220,7 +228,7 @@ static void test_modes_differ(void **state)
 /* ---- one session, other paths to the same state ---- */
 
 /* A small cache and chunks that divide nothing, so that a sliding window's ring wraps early. */
-static const struct setting TIGHT = {8, 3, SLUICE_EVICT_LFU, 7, 2, 8};
+static const struct setting TIGHT = {8, 3, SLUICE_EVICT_LFU, 7, 2, SLUICE_IO_AUTO, 8, 0};
 
 static struct input taken(size_t input)
 {
@@ -436,7 +444,7 @@ static void test_concurrent(void **state)
 {
     const struct mode *mode = *state;
     const struct rows *references[2] = {baseline(mode, SHORT), baseline(mode, LONG)};
-    const struct setting few = {4, 2, SLUICE_EVICT_LRU, 7, 2, 8};
+    const struct setting few = {4, 2, SLUICE_EVICT_LRU, 7, 2, SLUICE_IO_AUTO, 8, 0};
     sluice_engine *engine = open_with(mode, &few, false);
     struct worker workers[2];
     pthread_t threads[2];
