@@ -25,7 +25,7 @@ static const struct flag rows[] = {
 struct machine {
     char dir[PATH_MAX];
     uint64_t disk_bytes, memory_bytes;
-    const char *drive; /* "solid state", "rotating" or "unknown" */
+    const char *drive; /* "solid state", "rotating or virtual" or "unknown" */
 };
 
 /* The nearest directory that exists. */
@@ -55,7 +55,7 @@ static const char *drive_kind(const struct stat *info)
             fclose(file);
         }
         if (digit == '0' || digit == '1')
-            return digit == '1' ? "rotating" : "solid state";
+            return digit == '1' ? "rotating or virtual" : "solid state";
     }
     return "unknown";
 }
@@ -142,7 +142,7 @@ static void print_text(const sluice_model *models, size_t n, const struct machin
         out_print("  %s at %.12s%s\n", model->repo, model->revision,
                   model->index_sha256 != NULL ? "" : ", not pinned: trusted on first use");
     }
-    out_print("\n%s: %s free, %s drive. Memory available: %s.\n", m->dir, human_bytes(m->disk_bytes, disk),
+    out_print("\n%s: %s free, drive %s. Memory available: %s.\n", m->dir, human_bytes(m->disk_bytes, disk),
               m->drive, human_bytes(m->memory_bytes, memory));
     out_print(
         "READ/TOKEN is what a token reads from the drive while no expert is in memory: an upper limit.\n");

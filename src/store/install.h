@@ -23,8 +23,9 @@ struct recipe {
 
 void recipe_free(struct recipe *recipe);
 
-/* config is the parsed config.json. */
-typedef sluice_status (*recipe_fn)(const json_t *config, struct recipe *recipe, sluice_error *err);
+/* config is the parsed config.json; has(names, NAME) tells whether the source has a tensor. */
+typedef sluice_status (*recipe_fn)(const json_t *config, bool (*has)(void *names, const char *name),
+                                   void *names, struct recipe *recipe, sluice_error *err);
 
 /* Install from options->source_dir. `report` may be NULL. */
 sluice_status store_install(const sluice_install_options *options, recipe_fn fn,

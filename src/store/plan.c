@@ -153,15 +153,24 @@ static sluice_status take_affine(struct builder *b, const struct tensor_spec *sp
 }
 
 static sluice_status take_plain(struct builder *b, const struct tensor_spec *spec,
-                                const struct st_tensor **tensor, sluice_error *err)
+                                const struct st_tensor **tensor, enum dtype *dtype, sluice_error *err)
 {
     uint64_t shape[TENSOR_DIMS_MAX];
     for (uint32_t i = 0; i < spec->n_dims; i++)
         shape[i] = spec->shape[i];
+<<<<<<< HEAD
     int half;
     const struct st_tensor *found = b->recipe->quantize ? find_floats(b, spec->name, &half) : NULL;
     return take(b, found ? found->name : spec->name, SOURCE_DTYPES[spec->dtype], spec->n_dims, shape, tensor,
                 err);
+=======
+    const struct st_tensor *there = spec->any_float ? safetensors_find(b->st, spec->name) : NULL;
+    *dtype = spec->dtype;
+    for (int i = 0; there && i < DTYPE_COUNT; i++)
+        if (dtype_is_float((enum dtype)i) && strcmp(there->dtype, SOURCE_DTYPES[i]) == 0)
+            *dtype = (enum dtype)i;
+    return take(b, spec->name, SOURCE_DTYPES[*dtype], spec->n_dims, shape, tensor, err);
+>>>>>>> main
 }
 
 static sluice_status check_leftovers(struct builder *b, sluice_error *err)
@@ -234,6 +243,7 @@ static sluice_status plan_one_resident(struct builder *b, const struct tensor_sp
 {
     struct plan *plan = b->plan;
     struct stored_tensor *t = &b->resident[plan->n_resident];
+<<<<<<< HEAD
     struct triple triple = {.half = 0};
     if (spec->dtype == DTYPE_AFFINE) {
         TRY(take_affine(b, spec, &triple, err));
@@ -241,8 +251,15 @@ static sluice_status plan_one_resident(struct builder *b, const struct tensor_sp
         TRY(take_plain(b, spec, &triple.part[0], err));
         triple.bytes[0] = triple.part[0]->bytes;
     }
+=======
+    struct triple triple = {{NULL}};
+    t->dtype = DTYPE_AFFINE;
+    if (spec->dtype == DTYPE_AFFINE)
+        TRY(take_affine(b, spec, &triple, err));
+    else
+        TRY(take_plain(b, spec, &triple.part[0], &t->dtype, err));
+>>>>>>> main
     t->name = spec->name;
-    t->dtype = spec->dtype;
     for (uint32_t i = 0; i < spec->n_dims; i++)
         t->shape[i] = spec->shape[i];
     uint64_t offsets[3] = {0}, *bytes = triple.bytes;

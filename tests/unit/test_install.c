@@ -94,7 +94,7 @@ static void check_round_trip(const char *snapshot, const char *output, recipe_fn
     struct recipe recipe;
     json_t *config = json_load_file(fx_path(snapshot, "config.json"), 0, NULL);
     assert_non_null(config);
-    assert_ok(fn(config, &recipe, err));
+    assert_ok(fn(config, NULL, NULL, &recipe, err));
     assert_ok(source_open_dir(&source, snapshot, err));
     assert_ok(safetensors_open(&st, source, err));
     assert_ok(gturbo_open(output, SLUICE_VERIFY_FULL, NULL, &store, err));
@@ -305,9 +305,12 @@ static void refuses_bad_options(void **state)
 }
 
 /* A sparse file costs nothing, so a model of 8 TiB is easily made. */
-static sluice_status huge_recipe(const json_t *config, struct recipe *r, sluice_error *err)
+static sluice_status huge_recipe(const json_t *config, bool (*has)(void *, const char *), void *names,
+                                 struct recipe *r, sluice_error *err)
 {
     (void)config;
+    (void)has;
+    (void)names;
     *r = (struct recipe){.n_layers = 1};
     r->specs = mem_calloc(1, sizeof *r->specs);
     if (!r->specs)
