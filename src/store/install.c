@@ -78,7 +78,7 @@ static sluice_status name_paths(struct install *w, sluice_error *err)
     return receipt_absolute(w->output, &w->absolute, err);
 }
 
-static bool source_has(void *st, const char *name)
+bool install_source_has(void *st, const char *name)
 {
     return safetensors_find(st, name) != NULL;
 }
@@ -92,14 +92,10 @@ static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *
     sluice_status status = json_parse(text, bytes, config->name, &w->config, err);
     mem_free(text);
     TRY(status);
-<<<<<<< HEAD
+    TRY(safetensors_open(&w->st, w->source, err));
     if (w->options->quantize_bits)
         return install_quantized_recipe(w, w->options->quantize_bits, fn, err);
-    return fn(w->config, &w->recipe, err);
-=======
-    TRY(safetensors_open(&w->st, w->source, err));
-    return fn(w->config, source_has, w->st, &w->recipe, err);
->>>>>>> main
+    return fn(w->config, install_source_has, w->st, &w->recipe, err);
 }
 
 /* Everything of the source that the result depends on, short of the payload's bytes: those are represented by
@@ -143,16 +139,12 @@ static void fill_report(struct install *w)
 static sluice_status make_plan(struct install *w, uint64_t range_bytes, recipe_fn fn, sluice_error *err)
 {
     TRY(read_config(w, fn, err));
-<<<<<<< HEAD
-    TRY(safetensors_open(&w->st, w->source, err));
     if (w->expected_index && strcmp(w->expected_index, w->st->sha256) != 0)
         return err_set(
             err, SLUICE_E_CORRUPT,
             "%s is not what is pinned under that name: its index has the SHA-256 %.16s..., pinned is "
             "%.16s...; use another mirror, or name the repository itself to trust it as it is",
             w->source->name, w->st->sha256, w->expected_index);
-=======
->>>>>>> main
     TRY(fingerprint_source(w, err));
     TRY(plan_build(&w->plan, &w->recipe, w->st, range_bytes, err));
     w->identity = (struct journal_identity){.source_name = w->source->name,

@@ -68,6 +68,11 @@ sluice_status install_check_space(const struct install *w, bool resumed, sluice_
 /* Delete the partial directory, then the journal. */
 sluice_status install_discard(const struct install *w, sluice_error *err);
 
+/* ---- install.c ---- */
+
+/* What a recipe asks: whether the source (a struct safetensors) has a tensor. */
+bool install_source_has(void *st, const char *name);
+
 /* ---- install_quantize.c ---- */
 
 /* Rewrite w->config for `bits` per weight and fill the recipe from it. */

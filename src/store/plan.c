@@ -158,19 +158,15 @@ static sluice_status take_plain(struct builder *b, const struct tensor_spec *spe
     uint64_t shape[TENSOR_DIMS_MAX];
     for (uint32_t i = 0; i < spec->n_dims; i++)
         shape[i] = spec->shape[i];
-<<<<<<< HEAD
     int half;
     const struct st_tensor *found = b->recipe->quantize ? find_floats(b, spec->name, &half) : NULL;
-    return take(b, found ? found->name : spec->name, SOURCE_DTYPES[spec->dtype], spec->n_dims, shape, tensor,
-                err);
-=======
-    const struct st_tensor *there = spec->any_float ? safetensors_find(b->st, spec->name) : NULL;
+    const char *name = found ? found->name : spec->name;
+    const struct st_tensor *there = spec->any_float ? safetensors_find(b->st, name) : NULL;
     *dtype = spec->dtype;
     for (int i = 0; there && i < DTYPE_COUNT; i++)
         if (dtype_is_float((enum dtype)i) && strcmp(there->dtype, SOURCE_DTYPES[i]) == 0)
             *dtype = (enum dtype)i;
-    return take(b, spec->name, SOURCE_DTYPES[*dtype], spec->n_dims, shape, tensor, err);
->>>>>>> main
+    return take(b, name, SOURCE_DTYPES[*dtype], spec->n_dims, shape, tensor, err);
 }
 
 static sluice_status check_leftovers(struct builder *b, sluice_error *err)
@@ -243,22 +239,14 @@ static sluice_status plan_one_resident(struct builder *b, const struct tensor_sp
 {
     struct plan *plan = b->plan;
     struct stored_tensor *t = &b->resident[plan->n_resident];
-<<<<<<< HEAD
     struct triple triple = {.half = 0};
+    t->dtype = DTYPE_AFFINE;
     if (spec->dtype == DTYPE_AFFINE) {
         TRY(take_affine(b, spec, &triple, err));
     } else {
-        TRY(take_plain(b, spec, &triple.part[0], err));
+        TRY(take_plain(b, spec, &triple.part[0], &t->dtype, err));
         triple.bytes[0] = triple.part[0]->bytes;
     }
-=======
-    struct triple triple = {{NULL}};
-    t->dtype = DTYPE_AFFINE;
-    if (spec->dtype == DTYPE_AFFINE)
-        TRY(take_affine(b, spec, &triple, err));
-    else
-        TRY(take_plain(b, spec, &triple.part[0], &t->dtype, err));
->>>>>>> main
     t->name = spec->name;
     for (uint32_t i = 0; i < spec->n_dims; i++)
         t->shape[i] = spec->shape[i];
