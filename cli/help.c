@@ -19,7 +19,7 @@ void help_default(const struct flag *row, char *out, size_t out_bytes)
 void operand_help(const struct operand *operand, char *out, size_t out_bytes)
 {
     bool install = strcmp(operand->name, OPERAND_INSTALL) == 0;
-    snprintf(out, out_bytes, "%s%s", operand->help, install ? ", or the name of an installed model" : "");
+    snprintf(out, out_bytes, "%s%s", operand->help, install ? ", or an installed model's name" : "");
 }
 
 /* Words of text from column `at` on, new lines at `indent`. Blank lines in the text are kept. */
