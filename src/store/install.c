@@ -193,11 +193,11 @@ static sluice_status allocate(struct install *w, sluice_error *err)
     w->fds = mem_alloc(n * sizeof *w->fds);
     for (size_t i = 0; w->fds && i < n; i++)
         w->fds[i] = -1;
-    w->dirty = mem_calloc(n, sizeof *w->dirty);
+    w->given = mem_calloc(n, sizeof *w->given);
     w->left = mem_calloc(n, sizeof *w->left);
     w->done = mem_calloc(w->plan.n_ranges, sizeof *w->done);
     w->finished = mem_calloc(n + 1 + SIDECARS, sizeof *w->finished);
-    if (!w->scratch || !w->fds || !w->dirty || !w->left || !w->done || !w->finished)
+    if (!w->scratch || !w->fds || !w->given || !w->left || !w->done || !w->finished)
         return err_memory(err, COPY_SCRATCH_BYTES, "the copy");
     for (size_t i = 0; i < w->plan.n_segments; i++)
         w->left[w->plan.copies[w->plan.segments[i].copy].file] += w->plan.segments[i].bytes;
@@ -254,7 +254,7 @@ static void close_install(struct install *w)
         if (w->fds[i] >= 0)
             (void)close(w->fds[i]);
     mem_free(w->fds);
-    mem_free(w->dirty);
+    mem_free(w->given);
     mem_free(w->left);
     mem_free(w->done);
     mem_free(w->finished);

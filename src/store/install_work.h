@@ -45,7 +45,7 @@ struct install {
     unsigned char *parts;           /* as many again, where the plan quantizes; NULL elsewhere */
     struct shard_check *check;      /* of the shard that is being copied */
     int *fds;                       /* per plan file; -1: not open */
-    bool *dirty;                    /* per plan file: written since its last sync */
+    bool *given;                    /* per plan file: complete, and on its way to be hashed */
     uint64_t *left;                 /* per plan file: payload bytes not on disk yet */
     bool *done;                     /* per range */
     struct finished_file *finished; /* plan files, then layout.json, then sidecars */
