@@ -62,7 +62,8 @@ static void collect(const char *dir, struct names *names)
                 add_name(names, entry->d_name, n - end);
         }
     closedir(stream);
-    qsort(names->items, names->n, sizeof *names->items, by_name);
+    if (names->n > 1)
+        qsort(names->items, names->n, sizeof *names->items, by_name);
 }
 
 static const char *condition_text(const sluice_install_state *s)
