@@ -158,7 +158,10 @@ static inline bool httpd_receive(const struct httpd *s, int fd, struct httpd_req
     if (sscanf(text, "GET %511s HTTP/1.1", r->path) != 1)
         return false;
     const char *range = strstr(text, "Range: bytes="), *token = strstr(text, "Authorization: Bearer ");
-    r->has_range = range && sscanf(range, "Range: bytes=%zu-%zu", &r->first, &r->last) == 2;
+    char *end = NULL;
+    r->first = range ? strtoul(range + 13, &end, 10) : 0;
+    r->has_range = end && *end == '-';
+    r->last = r->has_range ? strtoul(end + 1, NULL, 10) : 0;
     r->authorized = s->token ? token && strncmp(token + 22, s->token, strlen(s->token)) == 0 : !token;
     const char *at = strstr(r->path, "/resolve/");
     at = at ? strchr(at + 9, '/') : NULL;
