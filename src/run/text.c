@@ -247,7 +247,8 @@ sluice_status sluice_chat_encode(const sluice_tokenizer *t, const sluice_message
     struct str rendered = {0}, marks = {0};
     struct ids out = {0};
     sluice_status status;
-    TRY_OUT(template_render(t->chat, variables, TRUSTED, &rendered, &marks, err));
+    struct template_input input = {.variables = variables, .trusted = TRUSTED};
+    TRY_OUT(template_render(t->chat, &input, &rendered, &marks, err));
     TRY_OUT(tok_encode(t->tok, rendered.p ? rendered.p : "", rendered.len, (const unsigned char *)marks.p,
                        true, &out, err));
     if (text) {
