@@ -413,6 +413,8 @@ static sluice_status filter_round(struct call *c)
         v.as.number = ceil(number * scale) / scale;
     } else if (strcmp(method, "floor") == 0) {
         v.as.number = floor(number * scale) / scale;
+    } else if (c->self->kind != VALUE_FLOAT) {
+        return call_give(c, *c->self);
     } else {
         (void)snprintf(text, sizeof text, "%.*f", (int)precision, number);
         v.as.number = strtod(text, NULL);

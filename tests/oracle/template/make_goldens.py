@@ -150,7 +150,7 @@ TEMPLATES = [
     "{{ '<a href=\"x\">&\'</a>'|e }} {{ '<'|escape }} {{ 'x'|safe }}", "{{ '%s is %d %% of %.2f'|format('a', 5, 2.5) }} {{ '%s' % 'x' }} {{ '%s %s' % (1, none) }}",
     "{{ 'a-b-c'.rsplit('-', 1) }} {{ 'a-b'.rsplit('-') }} {{ lines.splitlines() }} {{ 'a\r\nb\n'.splitlines() }} {{ 'a\nb'.splitlines(true) }}",
     "{{ 'hello'.find('l') }} {{ 'hello'.rfind('l') }} {{ 'hello'.find('z') }} {{ 'hello'.index('e') }} {{ 'éa'.find('a') }} {{ 'hello'.count('l') }} {{ 'aaa'.count('') }}",
-    "{{ 'x'.join(['a', 'b']) }} {{ 'hello world'.title() }} {{ \"it's 3d\".title() }} {{ '{} {1} {x}'.format(1, 2, x=3) }}",
+    "{{ 'x'.join(['a', 'b']) }} {{ 'hello world'.title() }} {{ \"it's 3d\".title() }} {{ '{0} {1} {x}'.format(1, 2, x=3) }}",
     "{{ '{} and {}'.format('a', 2) }} {{ '{{}}'.format() }} {{ '{a}'.format(a=name) }}",
     "{{ 'abc'.isalpha() }} {{ '12'.isdigit() }} {{ 'a1'.isalnum() }} {{ ' '.isspace() }} {{ ''.isalpha() }} {{ 'ab'.islower() }} {{ 'AB1'.isupper() }} {{ '1'.islower() }}",
     "{{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.y'.removesuffix('.y') }} {{ 'x'.removeprefix('z') }} {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'a'.partition('=') }}",
