@@ -247,20 +247,17 @@ struct json_writer {
     const struct json_style *style;
 };
 
-/* One character beyond ASCII as \u escapes, beyond the first plane as a pair; returns its bytes. */
+/* One character that is no printable ASCII as \u escapes, beyond the first plane as a pair; returns its
+ * bytes. */
 static size_t ascii_escape(const char *p, size_t n, char escape[16])
 {
     uint32_t cp;
     size_t used = utf8_decode(p, n, &cp, NULL);
-    if (cp == 0x7F) {
-        escape[0] = '\x7F';
-        escape[1] = '\0';
-    } else if (cp < 0x10000) {
+    if (cp < 0x10000)
         (void)snprintf(escape, 16, "\\u%04x", cp);
-    } else {
+    else
         (void)snprintf(escape, 16, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10),
                        0xDC00 + ((cp - 0x10000) & 0x3FF));
-    }
     return used;
 }
 
