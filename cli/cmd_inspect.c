@@ -171,23 +171,6 @@ static void print_value(const char *key, const json_t *value, int indent, bool a
     }
 }
 
-/* ---- the plan ---- */
-
-static json_t *plan_json(const sluice_plan *plan, bool fits)
-{
-    json_t *items = json_array();
-    for (uint32_t i = 0; i < plan->n_items; i++)
-        json_array_append_new(items, json_pack("{s:s, s:I}", "name", plan->items[i].name, "bytes",
-                                               (json_int_t)plan->items[i].bytes));
-    return json_pack("{s:b, s:o, s:I, s:I, s:I, s:s?, s:I, s:I, s:I, s:I}", "fits", fits, "items", items,
-                     "total_bytes", (json_int_t)plan->total_bytes, "limit_bytes",
-                     (json_int_t)plan->limit_bytes, "minimum_bytes", (json_int_t)plan->minimum_bytes,
-                     "limit_source", plan->limit_source, "context_tokens", (json_int_t)plan->context_tokens,
-                     "prefill_chunk_tokens", (json_int_t)plan->prefill_chunk_tokens, "expert_slots",
-                     (json_int_t)plan->expert_slots, "experts_per_layer",
-                     (json_int_t)plan->experts_per_layer);
-}
-
 /* ---- the processor ---- */
 
 enum { ISAS_MAX = 16 };

@@ -4,6 +4,7 @@
 #include "generation.h"
 #include "input.h"
 #include "interrupt.h"
+#include "profile.h"
 #include "prompt.h"
 #include "shape.h"
 
@@ -16,7 +17,8 @@ struct run_options {
     const char *install, *dash;
     const char *prompt, *messages_file, *system;
     uint32_t logprobs;
-    bool json, quiet;
+    bool json, quiet, profile;
+    const char *routes;
     struct generation_flags generation;
     struct shape_flags shape;
     sluice_engine_options engine;
@@ -61,6 +63,17 @@ static const struct flag output_rows[] = {
      .otherwise = "none",
      .help = "log-probability of each token and of the N likeliest ones at its place",
      .needs = "json"},
+    {.name = "profile",
+     .kind = FLAG_BOOL,
+     FIELD(profile, bool),
+     .help = "measure where the time goes and show it at the end"},
+    {.name = "record-routes",
+     .kind = FLAG_STRING,
+     .value = "FILE",
+     FIELD(routes, const char *),
+     .min = 1,
+     .otherwise = "none",
+     .help = "add the experts that every token used to FILE, for bench and cache-sim"},
     {.name = "quiet",
      .letter = 'q',
      .kind = FLAG_BOOL,
@@ -138,7 +151,8 @@ static json_t *json_stats(const sluice_session_stats *before, const sluice_sessi
 }
 
 static void print_json(const struct answer *answer, const struct prompt *prompt,
-                       const sluice_generate_options *options, const sluice_model_info *info)
+                       const sluice_generate_options *options, const sluice_model_info *info,
+                       const sluice_profile *profile)
 {
     char seed[24];
     const sluice_generated *g = &answer->generated;
@@ -159,10 +173,22 @@ static void print_json(const struct answer *answer, const struct prompt *prompt,
     }
     if (answer->with_logprobs)
         json_object_set(object, "logprobs", answer->logprobs);
+    if (profile != NULL)
+        json_object_set_new(object, "profile", profile_json(profile));
     out_json(object);
 }
 
 /* ---- */
+
+/* The end of a recording is where its failure shows. */
+static int end_recording(const struct run_options *o, sluice_session *session, int code)
+{
+    sluice_error error;
+    if (o->routes == NULL || sluice_session_record_routes(session, NULL, &error) == SLUICE_OK)
+        return code;
+    int failure = fail_error(&error);
+    return code == EXIT_DONE ? failure : code;
+}
 
 static int generate(const struct run_options *o, const sluice_generate_options *options,
                     sluice_engine *engine, sluice_session *session, const struct prompt *prompt,
@@ -174,22 +200,29 @@ static int generate(const struct run_options *o, const sluice_generate_options *
                             .collect = o->json,
                             .with_logprobs = with_logprobs,
                             .tokenizer = sluice_engine_tokenizer(engine)};
+    sluice_profile profile;
+    if (o->routes != NULL && sluice_session_record_routes(session, o->routes, &error) != SLUICE_OK)
+        return fail_error(&error);
+    sluice_session_profile(session, o->profile);
     sluice_session_stats_get(session, &answer.before);
     if (sluice_session_prefill(session, prompt->ids, prompt->n_ids, &error) != SLUICE_OK)
         return fail_error(&error);
     int code = answer_generate(session, options, &answer);
     if (code != EXIT_FAILED && code != EXIT_USAGE) {
         sluice_engine_info(engine, &info);
+        sluice_session_profile_get(session, &profile);
         if (o->json)
-            print_json(&answer, prompt, options, &info);
+            print_json(&answer, prompt, options, &info, o->profile ? &profile : NULL);
         out_flush();
         if (!o->quiet) {
             answer_explain_length(&answer, options, engine);
             answer_footer(&answer, &options->sampling);
         }
+        if (o->profile && !o->json)
+            profile_notice(&profile, answer.after.prefill_tokens, answer.after.decode_tokens);
     }
     answer_free(&answer);
-    return code;
+    return end_recording(o, session, code);
 }
 
 static int constrain(const struct run_options *o, const sluice_tokenizer *tokenizer,

@@ -13,6 +13,8 @@ static const char *const kv_names[] = {
 static const char *const activation_names[] = {
     [SLUICE_ACTIVATIONS_INT8] = "int8", [SLUICE_ACTIVATIONS_F32] = "f32", NULL};
 static const char *const eviction_names[] = {[SLUICE_EVICT_LFU] = "lfu", [SLUICE_EVICT_LRU] = "lru", NULL};
+static const char *const io_names[] = {
+    [SLUICE_IO_AUTO] = "auto", [SLUICE_IO_URING] = "uring", [SLUICE_IO_THREADS] = "threads", NULL};
 static const char *const verification_names[] = {
     [SLUICE_VERIFY_FULL] = "full", [SLUICE_VERIFY_RECEIPT] = "receipt", NULL};
 
@@ -39,11 +41,12 @@ const struct flag engine_flags[ENGINE_ROWS] = {
      .help = "tokens that prompt and answers may take together"},
     {.name = "prefill-chunk",
      .kind = FLAG_U32,
-     .value = "N",
+     .value = "N|auto",
      OPTION(prefill_chunk_tokens, uint32_t),
      .min = 1,
      .max = 65536,
-     .otherwise = "128",
+     .zero = "auto",
+     .preset = "auto",
      .help = "tokens of the prompt that are computed together; changes speed and memory, never the output"},
     {.name = "expert-slots",
      .kind = FLAG_SLOTS,
@@ -100,15 +103,40 @@ const struct flag engine_flags[ENGINE_ROWS] = {
      OPTION(read_threads, uint32_t),
      .min = 1,
      .max = 256,
-     .otherwise = "8",
+     .otherwise = "64, or 8 with --io threads",
      .help = "expert reads in flight at once"},
+    {.name = "io",
+     .kind = FLAG_CHOICE,
+     .value = "ENGINE",
+     OPTION(io, sluice_io),
+     .choices = io_names,
+     .preset = "auto",
+     .help = "how experts are read: through an io_uring or by threads; auto takes what sluice probe found "
+             "best, else the ring, or threads where the kernel refuses it"},
+    {.name = "mirror",
+     .kind = FLAG_PATHS,
+     .value = "DIR",
+     OPTION(mirrors, sluice_paths),
+     .min = 1,
+     .help = "a directory with another copy of packed_experts/layer_NN.bin, all or some of them, on another "
+             "drive; reads are spread over the copies (may be repeated)"},
+    {.name = "lookahead",
+     .kind = FLAG_U32,
+     .value = "N|off",
+     OPTION(lookahead_experts, uint32_t),
+     .min = 1,
+     .max = 32,
+     .zero = "off",
+     .preset = "off",
+     .help = "experts of the next layer to guess, and to read into spare memory while the drive is idle"},
     {.name = "eviction",
      .kind = FLAG_CHOICE,
      .value = "POLICY",
      OPTION(eviction, sluice_eviction),
      .choices = eviction_names,
      .preset = "lfu",
-     .help = "which expert leaves a full cache: the least frequently or the least recently used one"},
+     .help = "which expert leaves a full cache: the least frequently used one, where old uses fade, or the "
+             "least recently used one"},
     {.name = "verify",
      .kind = FLAG_CHOICE,
      .value = "HOW",
@@ -140,6 +168,28 @@ void plan_print(const sluice_plan *plan, plan_line_fn line)
     line(text);
 }
 
+json_t *plan_json(const sluice_plan *plan, bool fits)
+{
+    json_t *items = json_array();
+    for (uint32_t i = 0; i < plan->n_items; i++)
+        json_array_append_new(items, json_pack("{s:s, s:I}", "name", plan->items[i].name, "bytes",
+                                               (json_int_t)plan->items[i].bytes));
+    return json_pack("{s:b, s:o, s:I, s:I, s:I, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "fits", fits,
+                     "items", items, "total_bytes", (json_int_t)plan->total_bytes, "limit_bytes",
+                     (json_int_t)plan->limit_bytes, "minimum_bytes", (json_int_t)plan->minimum_bytes,
+                     "limit_source", plan->limit_source, "context_tokens", (json_int_t)plan->context_tokens,
+                     "prefill_chunk_tokens", (json_int_t)plan->prefill_chunk_tokens, "expert_slots",
+                     (json_int_t)plan->expert_slots, "experts_per_layer", (json_int_t)plan->experts_per_layer,
+                     "expert_layers", (json_int_t)plan->expert_layers, "experts_per_token",
+                     (json_int_t)plan->experts_per_token, "expert_bytes", (json_int_t)plan->expert_bytes);
+}
+
+static void notice_sentence(void *user, const char *sentence)
+{
+    (void)user;
+    notice("Notice: %s", sentence);
+}
+
 static void notice_line(const char *line)
 {
     notice("%s", line);
@@ -164,6 +214,7 @@ int engine_open(const char *install, sluice_engine_options *options, bool quiet,
         if (!quiet)
             show_plan(&plan);
         options->watch = progress_watch(&progress, quiet);
+        options->notice = quiet ? NULL : notice_sentence;
         status = sluice_engine_open(install, options, engine, &error);
         progress_end(&progress);
         options->watch = (sluice_watch){0};

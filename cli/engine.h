@@ -5,11 +5,13 @@
 
 #include "flags.h"
 
+#include <jansson.h>
+
 /* In this order, so that a command can take a part of the table. */
 enum engine_rows {
     ENGINE_MEMORY_ROWS = 5,     /* memory, context, prefill-chunk, expert-slots, expert-cache */
     ENGINE_ARITHMETIC_ROWS = 2, /* kv, activations */
-    ENGINE_RUNNING_ROWS = 5,    /* threads, isa, read-threads, eviction, verify */
+    ENGINE_RUNNING_ROWS = 8,    /* threads, isa, read-threads, io, mirror, lookahead, eviction, verify */
     ENGINE_ROWS = ENGINE_MEMORY_ROWS + ENGINE_ARITHMETIC_ROWS + ENGINE_RUNNING_ROWS,
 };
 
@@ -35,5 +37,6 @@ int engine_open(const char *install, sluice_engine_options *options, bool quiet,
 /* The itemised plan, a line each, through `line` (notice-like or stdout). */
 typedef void (*plan_line_fn)(const char *line);
 void plan_print(const sluice_plan *plan, plan_line_fn line);
+json_t *plan_json(const sluice_plan *plan, bool fits);
 
 #endif

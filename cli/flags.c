@@ -63,6 +63,14 @@ static bool value_u32(const struct flag *row, const char *text, void *dest)
     return true;
 }
 
+static bool value_u32_or_word(const struct flag *row, const char *text, void *dest)
+{
+    if (row->zero == NULL || strcmp(text, row->zero) != 0)
+        return value_u32(row, text, dest);
+    *(uint32_t *)dest = 0;
+    return true;
+}
+
 static bool value_slots(const struct flag *row, const char *text, void *dest)
 {
     if (strcmp(text, "all") != 0)
@@ -151,6 +159,16 @@ static bool value_strings(const struct flag *row, const char *text, void *dest)
     return true;
 }
 
+static bool value_paths(const struct flag *row, const char *text, void *dest)
+{
+    sluice_paths *paths = dest;
+    if (strlen(text) < (size_t)row->min)
+        return false;
+    paths->items = must_realloc(paths->items, paths->n + 1, sizeof *paths->items);
+    paths->items[paths->n++] = text;
+    return true;
+}
+
 static bool value_bias(const struct flag *row, const char *text, void *dest)
 {
     struct bias_list *list = dest;
@@ -170,6 +188,36 @@ static bool value_bias(const struct flag *row, const char *text, void *dest)
     return true;
 }
 
+/* Comma-separated values, each of which `read` takes. */
+static bool read_list(const struct flag *row, const char *text, struct number_list *list, value_fn read)
+{
+    char item[24];
+    for (const char *p = text;; p++) {
+        size_t n = strcspn(p, ",");
+        if (n == 0 || n >= sizeof item)
+            return false;
+        memcpy(item, p, n);
+        item[n] = '\0';
+        list->items = must_realloc(list->items, list->n + 1, sizeof *list->items);
+        if (!read(row, item, &list->items[list->n]))
+            return false;
+        list->n++;
+        p += n;
+        if (*p == '\0')
+            return true;
+    }
+}
+
+static bool value_numbers(const struct flag *row, const char *text, void *dest)
+{
+    return read_list(row, text, dest, value_u32);
+}
+
+static bool value_slot_list(const struct flag *row, const char *text, void *dest)
+{
+    return read_list(row, text, dest, value_slots);
+}
+
 static bool value_true(const struct flag *row, const char *text, void *dest)
 {
     (void)row;
@@ -184,7 +232,7 @@ static const struct kind {
     bool takes_value, repeats;
 } kinds[FLAG_KINDS] = {
     [FLAG_BOOL] = {"bool", value_true, false, false},
-    [FLAG_U32] = {"u32", value_u32, true, false},
+    [FLAG_U32] = {"u32", value_u32_or_word, true, false},
     [FLAG_U64] = {"u64", value_u64, true, false},
     [FLAG_SIZE] = {"size", value_size, true, false},
     [FLAG_FLOAT] = {"float", value_float, true, false},
@@ -192,7 +240,10 @@ static const struct kind {
     [FLAG_SLOTS] = {"slots", value_slots, true, false},
     [FLAG_STRING] = {"string", value_string, true, false},
     [FLAG_STRINGS] = {"strings", value_strings, true, true},
+    [FLAG_PATHS] = {"paths", value_paths, true, true},
     [FLAG_BIASES] = {"biases", value_bias, true, true},
+    [FLAG_NUMBERS] = {"numbers", value_numbers, true, false},
+    [FLAG_SLOT_LIST] = {"slot-list", value_slot_list, true, false},
     [FLAG_HELP] = {"help", value_true, false, true},
 };
 
@@ -251,6 +302,12 @@ void flag_describe(const struct flag *row, char *out, size_t out_bytes)
     case FLAG_SLOTS:
         snprintf(out, out_bytes, "a whole number%s, or all", range);
         break;
+    case FLAG_NUMBERS:
+        snprintf(out, out_bytes, "whole numbers%s, separated by commas", range);
+        break;
+    case FLAG_SLOT_LIST:
+        snprintf(out, out_bytes, "whole numbers%s or all, separated by commas", range);
+        break;
     case FLAG_SIZE:
         snprintf(out, out_bytes, "a size such as 512M or 4G");
         break;
@@ -259,10 +316,14 @@ void flag_describe(const struct flag *row, char *out, size_t out_bytes)
         break;
     case FLAG_STRING:
     case FLAG_STRINGS:
+    case FLAG_PATHS:
         snprintf(out, out_bytes, row->min > 0 ? "a text that is not empty" : "a text");
         break;
     default:
-        snprintf(out, out_bytes, "a whole number%s", range);
+        if (row->zero != NULL)
+            snprintf(out, out_bytes, "a whole number%s, or %s", range, row->zero);
+        else
+            snprintf(out, out_bytes, "a whole number%s", range);
         break;
     }
 }
@@ -552,7 +613,11 @@ void flags_release(const struct command *command, void *options)
             return;
         if (row->kind == FLAG_STRINGS)
             free(((struct string_list *)destination(command, i, options))->items);
+        else if (row->kind == FLAG_PATHS)
+            free(((sluice_paths *)destination(command, i, options))->items);
         else if (row->kind == FLAG_BIASES)
             free(((struct bias_list *)destination(command, i, options))->items);
+        else if (row->kind == FLAG_NUMBERS || row->kind == FLAG_SLOT_LIST)
+            free(((struct number_list *)destination(command, i, options))->items);
     }
 }

@@ -4,13 +4,15 @@
 #include "interrupt.h"
 #include "out.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 const struct command *const commands[] = {
-    &cmd_demo,     &cmd_install, &cmd_verify, &cmd_inspect,    &cmd_run,  &cmd_chat,
-    &cmd_tokenize, &cmd_check,   &cmd_trace,  &cmd_trace_diff, &cmd_help,
+    &cmd_demo,  &cmd_install,   &cmd_verify,   &cmd_inspect, &cmd_plan,  &cmd_probe,
+    &cmd_run,   &cmd_chat,      &cmd_tokenize, &cmd_check,   &cmd_trace, &cmd_trace_diff,
+    &cmd_bench, &cmd_cache_sim, &cmd_synth,    &cmd_help,
 };
 const size_t n_commands = sizeof commands / sizeof commands[0];
 
@@ -87,5 +89,8 @@ int main(int argc, char **argv)
     /* A reader that goes away shows as EPIPE, which out_finish() turns into a quiet exit. */
     signal(SIGPIPE, SIG_IGN);
     interrupt_catch();
+    /* An allocator's arena per thread, and a threshold that grows, keep memory that no plan knows of. */
+    (void)mallopt(M_ARENA_MAX, 2);
+    (void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
     return out_finish(dispatch(argc, argv));
 }

@@ -53,7 +53,8 @@ static void manual_row(const struct flag *row)
     }
     out_text("\n", 1);
     troff(row->help);
-    if (flag_takes_value(row) && row->kind != FLAG_STRING && row->kind != FLAG_STRINGS) {
+    if (flag_takes_value(row) && row->kind != FLAG_STRING && row->kind != FLAG_STRINGS &&
+        row->kind != FLAG_PATHS) {
         flag_describe(row, takes, sizeof takes);
         out_print("; takes ");
         troff(takes);

@@ -73,15 +73,34 @@ typedef struct sluice_watch {
                                    handler may set it. */
 } sluice_watch;
 
+/* Something worth telling that is not an error ("a mirror failed and is no longer used"): one sentence. From
+ * any thread, during any call. */
+typedef void (*sluice_notice_fn)(void *user, const char *sentence);
+
 /* ---- install and verify ---- */
 
+struct sluice_install_report;
+
 typedef struct sluice_install_options {
-    const char *source_dir; /* a snapshot directory: config.json, tokenizer.json, *.safetensors */
+    /* One of the two: a snapshot directory (config.json, tokenizer.json, *.safetensors), or a model hub's
+     * repository: a name of the registry (sluice_models) or OWNER/NAME. */
+    const char *source_dir, *repo;
+    const char *revision; /* of a repository: commit, tag or branch; NULL: the registry's, or "main" */
+    const char *base_url; /* of the hub or a mirror; NULL: the hub's own */
+    const char
+        *token; /* for private and gated repositories; NULL: none. Sent over https, or to this machine */
+    const char *ca_file;  /* certificates to trust instead of the system's; NULL: the system's */
+    uint32_t connections; /* requests in flight; 0: 4 */
+    uint32_t
+        quantize_bits; /* 4 or 8: quantize an unquantized checkpoint (lossy); 0: copy values as they are */
     const char *output_dir; /* conventionally NAME.gturbo; its parent must exist */
     bool dry_run;           /* plan and check everything, write nothing */
     bool overwrite;         /* replace a finished install atomically */
     bool resume;            /* go on with an interrupted install */
     bool discard;           /* delete an interrupted install's partial data first */
+    /* Called once when everything is checked and before the first byte is written, a dry run included; may be
+     * NULL. `user` is watch.user. */
+    void (*planned)(void *user, const struct sluice_install_report *report);
     sluice_watch watch;
 } sluice_install_options;
 
@@ -94,14 +113,72 @@ typedef struct sluice_install_report {
     uint32_t ranges;       /* source ranges in the plan */
     uint32_t resident_tensors, skipped_tensors;
     uint32_t expert_layers, experts_per_layer;
+    char revision[64]; /* of a repository: the commit, or what was asked for where the server names none */
+    bool pinned;       /* of a repository: its index has the registry's digest; false: trusted on first use */
 } sluice_install_report;
 
-/* Lay a snapshot out as a .gturbo directory. Values are copied, never re-quantized; payload passes through
- * at most 1 MiB of scratch. Interrupted at any moment, it can be resumed and ends in the same bytes.
- * SLUICE_E_EXISTS: the output exists, or a partial one does and neither resume nor discard was asked.
- * SLUICE_E_BUSY: another process installs to the same output. `report` may be NULL. */
+/* Lay a checkpoint out as a .gturbo directory. Values are copied, never re-quantized, unless quantize_bits
+ * says otherwise; payload passes through at most 1 MiB of scratch, and from a hub through 24 MiB of buffers.
+ * Interrupted at any moment, it can be resumed and ends in the same bytes. SLUICE_E_EXISTS: the output
+ * exists, or a partial one does and neither resume nor discard was asked. SLUICE_E_BUSY: another process
+ * installs to the same output. `report` may be NULL. */
 sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
                              sluice_error *err);
+
+/* An install of a family's published size with random weights: to measure, not to talk to. */
+typedef struct sluice_synth_options {
+    const char *family;                       /* SLUICE_E_ARGUMENT lists those that there are */
+    const char *output_dir;                   /* conventionally NAME.gturbo; its parent must exist */
+    uint32_t layers;                          /* 0: as many as published */
+    uint64_t seed;                            /* the same family, layers and seed give the same bytes */
+    bool dry_run, overwrite, resume, discard; /* as for sluice_install */
+    sluice_watch watch;
+} sluice_synth_options;
+
+/* Errors as sluice_install. `report` may be NULL. */
+sluice_status sluice_synth(const sluice_synth_options *options, sluice_install_report *report,
+                           sluice_error *err);
+
+/* A checkpoint of the registry. Everything has static storage. */
+typedef struct sluice_model {
+    const char *name, *title; /* "qwen36"; what it is */
+    const char *repo, *revision;
+    const char *index_sha256; /* of the shard index; NULL: not pinned, trusted on first use */
+    const char *model_type, *quantization, *licence;
+    uint64_t download_bytes, install_bytes;
+    uint64_t memory_bytes; /* least that runs it, with a context of 4096 tokens; an estimate */
+    uint64_t token_bytes;  /* read from the drive per token when no expert is in memory */
+    bool runnable;         /* by this build */
+} sluice_model;
+
+/* Fill up to n rows; returns how many there are. */
+size_t sluice_models(sluice_model *models, size_t n);
+/* The row of that name or repository. False when there is none. */
+bool sluice_model_find(const char *name_or_repo, sluice_model *model);
+
+/* Memory that a new process may take now: the cgroup's limit, or what the machine has available. */
+uint64_t sluice_available_memory_bytes(void);
+
+typedef enum sluice_install_condition {
+    SLUICE_INSTALL_ABSENT = 0,
+    SLUICE_INSTALL_PARTIAL, /* interrupted, or still running */
+    SLUICE_INSTALL_COMPLETE,
+} sluice_install_condition;
+
+typedef struct sluice_install_state {
+    sluice_install_condition condition;
+    bool busy;     /* another process holds the install's lock */
+    bool verified; /* complete: a receipt fits the files */
+    char model_id[160], revision[64];
+    uint64_t bytes;      /* complete: of all files. Partial: of the source */
+    uint64_t done_bytes; /* partial: of the source, recorded as on disk */
+} sluice_install_state;
+
+/* What there is at an output path, finished or not; reads small files only. */
+sluice_status sluice_install_examine(const char *output_dir, sluice_install_state *state, sluice_error *err);
+/* Delete an install, or what an interrupted one left; of a link, the link alone. SLUICE_E_FORMAT: the
+ * directory is no install. SLUICE_E_BUSY: an install to it is running. */
+sluice_status sluice_install_remove(const char *output_dir, sluice_error *err);
 
 typedef struct sluice_verify_report {
     uint32_t files;
@@ -134,24 +211,43 @@ typedef enum sluice_verification {
     SLUICE_VERIFY_RECEIPT,  /* trust the receipt of an earlier full verification */
 } sluice_verification;
 
+typedef enum sluice_io {
+    SLUICE_IO_AUTO =
+        0, /* what a probe found best (sluice_probe), else the ring, or threads where it is refused */
+    SLUICE_IO_URING,
+    SLUICE_IO_THREADS,
+} sluice_io;
+
 #define SLUICE_SLOTS_ALL UINT32_MAX
+
+typedef struct sluice_paths {
+    const char **items;
+    size_t n;
+} sluice_paths;
 
 /* A zeroed structure asks for the defaults. */
 typedef struct sluice_engine_options {
-    uint64_t memory_bytes;         /* budget for everything; 0: what is available now, less a reserve */
-    uint32_t context_tokens;       /* 0: 4096, or the model's maximum when that is smaller */
-    uint32_t prefill_chunk_tokens; /* 0: 128 */
-    uint32_t expert_slots;         /* per layer; 0: from the budget; SLUICE_SLOTS_ALL: every expert */
-    uint64_t expert_cache_bytes;   /* another way to ask for slots; not together with expert_slots */
-    uint32_t threads;              /* 0: one per available core */
-    uint32_t read_threads;         /* 0: 8 */
-    uint32_t max_sessions;         /* sessions that the budget must hold at once; 0: 1 */
+    uint64_t memory_bytes;   /* budget for everything; 0: what is available now, less a reserve */
+    uint32_t context_tokens; /* 0: 4096, or the model's maximum when that is smaller */
+    uint32_t
+        prefill_chunk_tokens; /* 0: chosen from the budget (128 at least), and split evenly over a prompt */
+    uint32_t expert_slots;    /* per layer; 0: from the budget; SLUICE_SLOTS_ALL: every expert */
+    uint64_t expert_cache_bytes; /* another way to ask for slots; not together with expert_slots */
+    uint32_t threads;            /* 0: one per available core */
+    uint32_t read_threads;       /* expert reads in flight at once; 0: 64 in a ring, 8 with threads */
+    uint32_t max_sessions;       /* sessions that the budget must hold at once; 0: 1 */
     sluice_kv_type kv;
     sluice_activations activations;
     sluice_eviction eviction;
     sluice_verification verification;
-    const char *isa;    /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
-    sluice_watch watch; /* of the open itself */
+    const char *isa; /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
+    sluice_io io;
+    sluice_paths mirrors; /* directories with further copies of packed_experts/layer_NN.bin; at most 7 */
+    uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; 0: off; at
+                                   most 32 */
+    sluice_watch watch;         /* of the open itself */
+    sluice_notice_fn notice;    /* may be NULL */
+    void *notice_user;
 } sluice_engine_options;
 
 /* An instruction set that this build has kernels for. It decides speed, never output. */
@@ -177,6 +273,8 @@ typedef struct sluice_plan {
     uint64_t unmetered_bytes; /* of total_bytes: what is estimated, not allocated from the budget */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
+    uint32_t expert_layers, experts_per_token; /* a token asks every layer for so many */
+    uint64_t expert_bytes;                     /* that one of them reads from the drive */
 } sluice_plan;
 
 /* Compute the plan of an install without reading a weight. SLUICE_E_BUDGET still fills `plan`. */
@@ -203,6 +301,34 @@ void sluice_engine_info(const sluice_engine *engine, sluice_model_info *info);
 /* What an install holds, as a JSON text: architecture, quantization, files, every resident tensor, expert
  * layout, receipt. Reads headers only. Free *json with sluice_free(). */
 sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err);
+
+/* ---- the drive ---- */
+
+typedef struct sluice_probe_row {
+    sluice_io engine; /* never SLUICE_IO_AUTO */
+    bool direct;      /* O_DIRECT, or through the page cache */
+    uint32_t depth;   /* reads in flight */
+    uint64_t block_bytes;
+    double bytes_per_s, cpu_s_per_gb;
+} sluice_probe_row;
+
+#define SLUICE_PROBE_ROWS 32
+
+typedef struct sluice_probe_report {
+    sluice_probe_row rows[SLUICE_PROBE_ROWS];
+    uint32_t n_rows, best; /* best: a row whose block is an expert record's size */
+    char file[512];        /* what was read */
+    uint64_t file_bytes;
+    bool temporary;  /* the file was written for it and has been deleted */
+    bool remembered; /* in INSTALL.probe.json, which SLUICE_IO_AUTO follows */
+    char why_not[SLUICE_DETAIL_BYTES];
+} sluice_probe_report;
+
+/* Measure, in a few seconds, how fast the drive under an install (or any directory) delivers blocks at random
+ * offsets: engine, mode, depth, block size. Where no file is large enough, one of 256 MiB is written and
+ * deleted. The result for an install is remembered beside it. `watch` may be NULL. */
+sluice_status sluice_probe(const char *dir, const sluice_watch *watch, sluice_probe_report *report,
+                           sluice_error *err);
 
 /* ---- text ---- */
 
@@ -306,10 +432,30 @@ typedef struct sluice_session_stats {
     uint64_t prefill_tokens, prefill_ns, decode_tokens, decode_ns;
     uint64_t decode_read_bytes, prefill_read_bytes;
     uint64_t decode_expert_requests, decode_expert_hits;
-    uint64_t wait_ns; /* reads that no computation hid */
+    uint64_t wait_ns;                                     /* reads that no computation hid */
+    uint64_t guesses, useful_guesses, wasted_guess_bytes; /* of lookahead_experts */
 } sluice_session_stats;
 
 void sluice_session_stats_get(const sluice_session *session, sluice_session_stats *stats);
+
+#define SLUICE_PHASES 10
+
+/* Where the time of a session went; the phases of prefill and of decode add up to prefill_ns and decode_ns.
+ */
+typedef struct sluice_profile {
+    const char *names[SLUICE_PHASES]; /* static storage */
+    uint64_t prefill_ns[SLUICE_PHASES], decode_ns[SLUICE_PHASES];
+} sluice_profile;
+
+/* Measure phases from now on, or stop. Off when a session opens. */
+void sluice_session_profile(sluice_session *session, bool on);
+void sluice_session_profile_get(const sluice_session *session, sluice_profile *profile);
+
+/* Record the experts of every layer of every token from now on into the file `path`, for sluice_bench and
+ * sluice_cache_sim; a file that holds a trace of the same model is continued. NULL ends the recording and
+ * says whether all of it was written; so does the next path. The file is complete after that only. */
+sluice_status sluice_session_record_routes(sluice_session *session, const char *path, sluice_error *err);
+
 /* Peak memory of the process as the kernel counts it (resident high-water mark), in bytes; 0 if unknown. */
 uint64_t sluice_peak_memory_bytes(void);
 
@@ -413,6 +559,103 @@ typedef struct sluice_generated {
  * says SLUICE_FINISH_CANCELLED. `fn` may be NULL. */
 sluice_status sluice_generate(sluice_session *session, const sluice_generate_options *options,
                               sluice_piece_fn fn, void *user, sluice_generated *result, sluice_error *err);
+
+/* ---- speed: benchmarks against limits, cache policies ---- */
+
+/* Read whole experts at random places with the engine's reader for about `ns`. 0: there are no experts. */
+sluice_status sluice_measure_drive(const char *install_dir, const sluice_engine_options *options, uint64_t ns,
+                                   double *bytes_per_second, sluice_error *err);
+
+/* Every combination of threads, slots, chunks and prompt lengths is one row. Lists that are NULL hold the one
+ * value of the engine options, or its default. */
+typedef struct sluice_bench_options {
+    const uint32_t *prompt_tokens, *threads, *expert_slots, *prefill_chunks;
+    size_t n_prompt_tokens, n_threads, n_expert_slots, n_prefill_chunks; /* prompts, none: one of 128 */
+    uint32_t generated_tokens;                                           /* 0: 32 */
+    uint32_t repetitions;                                                /* 0: 3 */
+    bool cold; /* before every repetition: a new engine, and as little in the page cache as can be done */
+    /* NULL: the router decides. A file of sluice_session_record_routes(), or "zipf:S" or "reuse:P": the
+     * experts are taken from there, the answer is nonsense. */
+    const char *route_trace;
+    bool profile;
+    uint64_t seed; /* of prompts and made routes */
+    sluice_watch watch;
+} sluice_bench_options;
+
+typedef enum sluice_page_cache {
+    SLUICE_PAGE_CACHE_KEPT = 0,    /* not asked, or nothing worked */
+    SLUICE_PAGE_CACHE_FILES,       /* the kernel was advised to forget the install's files */
+    SLUICE_PAGE_CACHE_ALL_DROPPED, /* of the whole machine */
+} sluice_page_cache;
+
+/* Medians over the repetitions, each figure for itself. */
+typedef struct sluice_bench_row {
+    uint32_t prompt_tokens, generated_tokens, threads, expert_slots, experts_per_layer, prefill_chunk_tokens;
+    uint32_t repetitions;
+    bool cold;
+    sluice_page_cache page_cache;
+    double prefill_tokens_per_second, decode_tokens_per_second;
+    double prefill_seconds, decode_step_seconds;
+    double prefill_read_bytes, decode_read_bytes_per_token;
+    double prefill_used_bytes; /* of the distinct experts that the prompt needs */
+    double hit_rate;           /* of decode */
+    double prefill_wait_seconds, decode_wait_seconds_per_token;
+    /* Limits: measured in this run; and what a token needs, whatever the program. */
+    double memory_bytes_per_second, drive_bytes_per_second; /* 0: not measurable */
+    double decode_touched_bytes_per_token;                  /* weights, keys and values */
+    double decode_memory_ratio; /* speed ÷ (memory rate ÷ touched bytes): 1 is all that memory allows */
+    double decode_drive_ratio;  /* speed ÷ (drive rate ÷ bytes read per token); 0: nothing was read */
+    uint64_t peak_bytes;        /* resident high-water mark of the process during the row */
+    uint64_t plan_bytes;
+    sluice_profile profile; /* sums over the repetitions, when asked for */
+} sluice_bench_row;
+
+typedef void (*sluice_bench_fn)(void *user, const sluice_bench_row *row);
+
+/* With full verification the install is verified once, before, so that no hashing is measured. */
+sluice_status sluice_bench(const char *install_dir, const sluice_engine_options *options,
+                           const sluice_bench_options *bench, sluice_bench_fn fn, void *user,
+                           sluice_error *err);
+
+/* What leaves a full cache first. Per layer unless pooled; uses count for ever, or halve every so many
+ * tokens. Belady's order knows the future: no policy can do better. */
+typedef enum sluice_cache_policy {
+    SLUICE_CACHE_LRU,
+    SLUICE_CACHE_LFU,
+    SLUICE_CACHE_LFU_DECAY_64,
+    SLUICE_CACHE_LFU_DECAY_256,
+    SLUICE_CACHE_LFU_DECAY_1024,
+    SLUICE_CACHE_POOL_LRU,
+    SLUICE_CACHE_POOL_LFU,
+    SLUICE_CACHE_POOL_LFU_DECAY_256,
+    SLUICE_CACHE_BELADY,
+    SLUICE_CACHE_POOL_BELADY,
+    SLUICE_CACHE_POLICIES
+} sluice_cache_policy;
+
+/* "lru", "pool-lfu"; static storage. */
+const char *sluice_cache_policy_name(sluice_cache_policy policy);
+
+typedef struct sluice_cache_sim_options {
+    const char *trace; /* a file of sluice_session_record_routes(), or "zipf:S" or "reuse:P" */
+    uint32_t layers, experts, top_k, tokens; /* of a made trace; tokens 0: 2048 */
+    uint64_t seed;
+    const uint32_t *slots; /* per layer; NULL: top_k and doubling */
+    size_t n_slots;
+} sluice_cache_sim_options;
+
+typedef struct sluice_cache_sim_row {
+    uint32_t slots, experts; /* per layer; pooled policies get layers times as many in one set */
+    uint64_t tokens, requests, decode_requests;
+    double hit_rate[SLUICE_CACHE_POLICIES]; /* of all requests: a prefill chunk asks for an expert once */
+    double decode_hit_rate[SLUICE_CACHE_POLICIES]; /* of decode steps; 0 without any */
+} sluice_cache_sim_row;
+
+typedef void (*sluice_cache_sim_fn)(void *user, const sluice_cache_sim_row *row);
+
+/* Replay a trace through every policy, a row per size. No weights are involved. */
+sluice_status sluice_cache_sim(const sluice_cache_sim_options *options, sluice_cache_sim_fn fn, void *user,
+                               sluice_error *err);
 
 /* ---- truth: compare arithmetic, record and compare traces ---- */
 

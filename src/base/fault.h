@@ -11,7 +11,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum fault_kind { FAULT_ALLOC, FAULT_READ, FAULT_WRITE, FAULT_FSYNC, FAULT_RENAME, FAULT_KINDS };
+/* FAULT_AGAIN and FAULT_SHORT disturb a block read (io/reads.h) without failing it: the drive says "try
+ * again", or brings a part. FAULT_RING refuses an io_uring as a sandbox does. */
+enum fault_kind {
+    FAULT_ALLOC,
+    FAULT_READ,
+    FAULT_WRITE,
+    FAULT_FSYNC,
+    FAULT_RENAME,
+    FAULT_AGAIN,
+    FAULT_SHORT,
+    FAULT_RING,
+    FAULT_KINDS
+};
 
 #ifdef SLUICE_FAULTS
 /* Thread-safe. n = 1 is the next operation; 0 disarms. */
@@ -19,11 +31,22 @@ void fault_arm(enum fault_kind kind, uint64_t n);
 bool fault_fired(enum fault_kind kind);
 /* Counts one operation; true when it must fail. */
 bool fault_hit(enum fault_kind kind);
+
+/* Make the read threads behave like a drive of so many bytes per second, for measurements; 0: full speed. */
+void fault_throttle(uint64_t bytes_per_s);
+/* How long the one that has just read `bytes` must wait before that drive would have brought them. */
+uint64_t fault_throttle_ns(uint64_t bytes);
 #else
 static inline bool fault_hit(enum fault_kind kind)
 {
     (void)kind;
     return false;
+}
+
+static inline uint64_t fault_throttle_ns(uint64_t bytes)
+{
+    (void)bytes;
+    return 0;
 }
 #endif
 

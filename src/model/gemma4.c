@@ -283,24 +283,6 @@ static sluice_status read_layers(const json_t *text, struct gemma4 *g, sluice_er
     return SLUICE_OK;
 }
 
-/* Add a matrix that may be quantized; groups must fill its rows exactly. */
-static sluice_status add_matrix(struct gemma4 *g, struct spec_list *list, struct tensor_spec spec,
-                                const char *path, struct storage *storage, size_t *index, sluice_error *err)
-{
-    uint32_t cols = spec.shape[spec.n_dims - 1];
-    TRY(storage_of(&g->storage, path, storage, err));
-    if (spec.role != ROLE_RESIDENT && storage->dtype != DTYPE_AFFINE)
-        return err_set(err, SLUICE_E_UNSUPPORTED,
-                       "%s is not quantized; routed experts must be 2, 4 or 8 bits to be streamed", path);
-    if (storage->dtype == DTYPE_AFFINE && cols % storage->group_size != 0)
-        return err_set(err, SLUICE_E_FORMAT, "%s has %u columns, not a multiple of its group size %u", path,
-                       cols, storage->group_size);
-    spec.dtype = storage->dtype;
-    spec.bits = storage->bits;
-    spec.group_size = storage->group_size;
-    return specs_add(list, &spec, index, err, "%s.weight", path);
-}
-
 static sluice_status add_layer(struct gemma4 *g, struct spec_list *list, uint32_t l, sluice_error *err)
 {
     struct layer *layer = &g->layers[l];
@@ -321,7 +303,7 @@ static sluice_status add_layer(struct gemma4 *g, struct spec_list *list, uint32_
         spec.shape[1] = spec.shape[0];
         spec.shape[0] = dim_of(g, l, row->rows);
         struct storage storage;
-        TRY(add_matrix(g, list, spec, path, &storage, &layer->index[i], err));
+        TRY(specs_add_matrix(list, &g->storage, spec, path, &storage, &layer->index[i], err));
         if (i == W_Q)
             g->described[1] = storage;
         else if (i == W_ROUTER)
@@ -341,7 +323,7 @@ static sluice_status add_experts(struct gemma4 *g, struct spec_list *list, uint3
         spec.shape[2] = dim_of(g, l, EXPERT_ROWS[i].cols);
         char path[TENSOR_NAME_BYTES_MAX];
         (void)snprintf(path, sizeof path, PREFIX "layers.%u.experts.switch_glu.%s", l, EXPERT_ROWS[i].name);
-        TRY(add_matrix(g, list, spec, path, &g->described[4], NULL, err));
+        TRY(specs_add_matrix(list, &g->storage, spec, path, &g->described[4], NULL, err));
     }
     return SLUICE_OK;
 }
@@ -352,7 +334,8 @@ static sluice_status build_specs(struct gemma4 *g, sluice_error *err)
     struct spec_list list = {0};
     sluice_status status;
     struct tensor_spec embed = {.layer = -1, .n_dims = 2, .shape = {m->vocab, m->hidden}};
-    TRY_OUT(add_matrix(g, &list, embed, PREFIX "embed_tokens", &g->described[0], &g->embed_index, err));
+    TRY_OUT(specs_add_matrix(&list, &g->storage, embed, PREFIX "embed_tokens", &g->described[0],
+                             &g->embed_index, err));
     for (uint32_t l = 0; l < m->n_layers; l++)
         TRY_OUT(add_layer(g, &list, l, err));
     struct tensor_spec norm = {.layer = -1, .dtype = g->storage.plain, .n_dims = 1, .shape = {m->hidden}};
@@ -429,8 +412,13 @@ static sluice_status gemma4_describe(const struct model *m, json_t **arch, json_
     static const char *const QUANT[5] = {"embedding", "attention", "router", "sharedExpert", "routedExpert"};
     const struct gemma4 *g = gemma4_of(m);
     json_t *mask = json_array();
-    for (uint32_t l = 0; mask && l < m->n_layers; l++)
-        (void)json_array_append_new(mask, json_integer(g->layers[l].full));
+    bool ok = mask != NULL;
+    for (uint32_t l = 0; ok && l < m->n_layers; l++)
+        ok = json_array_append_new(mask, json_integer(g->layers[l].full)) == 0;
+    if (!ok) {
+        json_decref(mask);
+        return err_memory(err, m->n_layers * sizeof(json_t *), "the manifest");
+    }
     *arch = json_pack("{s:i s:i s:i s:i s:i s:i s:i s:i s:i s:i s:f s:f s:f s:f s:i s:i s:i s:b s:b s:s s:o}",
                       "hiddenSize", (int)m->hidden, "ffnIntermediate", (int)g->dense, "moeIntermediateSize",
                       (int)g->expert, "numHeads", (int)g->heads, "numKVHeads", (int)g->sliding.kv_heads,
@@ -442,7 +430,7 @@ static sluice_status gemma4_describe(const struct model *m, json_t **arch, json_
                       "topKExperts", (int)m->top_k, "tieWordEmbeddings", 1, "attentionKEqV", (int)g->k_eq_v,
                       "hiddenActivation", "gelu_pytorch_tanh", "fullAttentionLayerMask", mask);
     *quant = json_object();
-    bool ok = *arch && *quant;
+    ok = *arch && *quant;
     for (int i = 0; ok && i < 5; i++)
         ok = json_object_set_new(*quant, QUANT[i], storage_describe(&g->described[i])) == 0;
     if (ok)
@@ -562,6 +550,7 @@ static void attend(const struct gemma4 *g, struct forward *f, struct scratch *s,
     uint32_t n = f->n_rows, hidden = g->base.hidden, hd = kind->head_dim;
     size_t key = (size_t)kind->kv_heads * hd;
 
+    phase_enter(f->clock, PHASE_PROJECTIONS);
     ops->norm(be, s->h, layer->w[W_NORM_IN], n, hidden, g->eps, s->x);
     bool own_v = layer->w[W_V] != NULL;
     const struct mat *mats[] = {layer->w[W_Q], layer->w[W_K], layer->w[W_V]};
@@ -579,12 +568,14 @@ static void attend(const struct gemma4 *g, struct forward *f, struct scratch *s,
     trace_f32(f, (int32_t)l, "attention.k", s->k, n, (uint32_t)key);
     trace_f32(f, (int32_t)l, "attention.v", s->v, n, (uint32_t)key);
 
+    phase_enter(f->clock, PHASE_ATTENTION);
     const struct kv_view *view = &f->kv->views[l];
     ops->kv_store(be, view, s->k, s->v, n, f->position0);
     struct attention attention = {.heads = g->heads, .scale = 1.0f, .window = kind->window};
     ops->attention(be, &attention, view, s->q, n, f->position0, s->o);
     trace_f32(f, (int32_t)l, "attention.out", s->o, n, g->heads * hd);
 
+    phase_enter(f->clock, PHASE_PROJECTIONS);
     ops->linear(be, &layer->w[W_O], 1, s->o, n, &s->proj);
     ops->norm(be, s->proj, layer->w[W_NORM_ATTENTION], n, hidden, g->eps, s->proj);
     ops->add(be, s->h, s->proj, (size_t)n * hidden, s->h);
@@ -597,6 +588,7 @@ static void route(const struct gemma4 *g, struct forward *f, struct scratch *s, 
     const struct layer *layer = &g->layers[l];
     const struct backend_ops *ops = f->backend->ops;
     uint32_t n = f->n_rows, hidden = g->base.hidden;
+    phase_enter(f->clock, PHASE_ROUTER);
     ops->norm(f->backend, s->h, NULL, n, hidden, g->eps, s->x);
     ops->scale_cols(f->backend, s->x, layer->w[W_ROUTER_SCALE], 1.0f / sqrtf((float)hidden), n, hidden);
     ops->linear(f->backend, &layer->w[W_ROUTER], 1, s->x, n, &s->router);
@@ -607,11 +599,28 @@ static void route(const struct gemma4 *g, struct forward *f, struct scratch *s, 
     trace_f32(f, (int32_t)l, "router.weights", s->moe.weights, n, g->base.top_k);
 }
 
+/* The next layer's router on this layer's stream, which lacks only this layer's feed-forward and the next
+ * layer's attention. x and router are free: the dense branch has not begun. */
+static uint32_t gemma4_guess(const struct model *m, struct forward *f, uint32_t l, uint32_t n, uint16_t *ids)
+{
+    const struct gemma4 *g = gemma4_of(m);
+    const struct layer *layer = &g->layers[l];
+    const struct backend_ops *ops = f->backend->ops;
+    struct scratch *s = f->scratch;
+    float weights[MOE_GUESSES_MAX];
+    ops->norm(f->backend, s->h, NULL, 1, m->hidden, g->eps, s->x);
+    ops->scale_cols(f->backend, s->x, layer->w[W_ROUTER_SCALE], 1.0f / sqrtf((float)m->hidden), 1, m->hidden);
+    ops->linear(f->backend, &layer->w[W_ROUTER], 1, s->x, 1, &s->router);
+    ops->route(f->backend, s->router, 1, m->n_experts, n, layer->w[W_EXPERT_SCALE], ids, weights);
+    return n;
+}
+
 static void dense_branch(const struct gemma4 *g, struct forward *f, struct scratch *s, uint32_t l)
 {
     const struct layer *layer = &g->layers[l];
     const struct backend_ops *ops = f->backend->ops;
     uint32_t n = f->n_rows, hidden = g->base.hidden;
+    phase_enter(f->clock, PHASE_DENSE);
     ops->norm(f->backend, s->h, layer->w[W_NORM_DENSE_IN], n, hidden, g->eps, s->x);
     const struct mat *mats[] = {layer->w[W_GATE], layer->w[W_UP]};
     float *ys[] = {s->gate, s->up};
@@ -633,8 +642,10 @@ static sluice_status feed_forward(const struct gemma4 *g, struct forward *f, str
     route(g, f, s, l);
     TRY(moe_begin(&s->moe, f, l, err));
     dense_branch(g, f, s, l);
+    phase_enter(f->clock, PHASE_EXPERTS);
     ops->norm(f->backend, s->h, layer->w[W_NORM_ROUTED_IN], n, hidden, g->eps, s->x);
     TRY(moe_finish(&s->moe, f, l, ACT_GELU_TANH, s->x, s->proj, err));
+    phase_enter(f->clock, PHASE_OTHER);
     ops->norm(f->backend, s->proj, layer->w[W_NORM_ROUTED_OUT], n, hidden, g->eps, s->proj);
     trace_f32(f, (int32_t)l, "routed.out", s->proj, n, hidden);
 
@@ -661,6 +672,7 @@ static sluice_status gemma4_forward(const struct model *m, struct forward *f, sl
     }
     if (f->mode == LOGITS_NONE)
         return SLUICE_OK;
+    phase_enter(f->clock, PHASE_HEAD);
     ops->norm(f->backend, s->h, g->norm, f->n_rows, m->hidden, g->eps, s->x);
     return forward_logits(m, f, g->embed, g->softcap, s->x, err);
 }
@@ -669,12 +681,24 @@ static sluice_status gemma4_forward(const struct model *m, struct forward *f, sl
 
 static const char *const MODEL_TYPES[] = {"gemma4", NULL};
 static const char *const SKIP[] = {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio.", NULL};
+/* Of a checkpoint that transformers wrote: gate and up of all experts are one stack there. */
+static const struct tensor_alias ALIASES[] = {
+    {"language_model.model.", "model.language_model.", 0},
+    {"experts.switch_glu.gate_proj.weight", "experts.gate_up_proj", 1},
+    {"experts.switch_glu.up_proj.weight", "experts.gate_up_proj", 2},
+    {"experts.switch_glu.down_proj.weight", "experts.down_proj", 0},
+    {NULL, NULL, 0},
+};
+static const char *const KEEP_8_BITS[] = {"router.proj.", NULL};
 static const char *const STOPS[] = {"<eos>", "<turn|>", "<|tool_response>", NULL};
 
 const struct family GEMMA4 = {
     .name = "gemma4",
+    .full_size = &GEMMA4_FULL_SIZE,
     .model_types = MODEL_TYPES,
     .skip = SKIP,
+    .aliases = ALIASES,
+    .keep_8_bits = KEEP_8_BITS,
     .stop_spellings = STOPS,
     .open = gemma4_open,
     .close = gemma4_close,
@@ -683,4 +707,5 @@ const struct family GEMMA4 = {
     .scratch_bytes = gemma4_scratch_bytes,
     .scratch_open = gemma4_scratch_open,
     .forward = gemma4_forward,
+    .guess = gemma4_guess,
 };

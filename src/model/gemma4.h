@@ -6,5 +6,6 @@
 #include "model/family.h"
 
 extern const struct family GEMMA4;
+extern const struct full_size GEMMA4_FULL_SIZE; /* 26B-A4B */
 
 #endif

@@ -20,6 +20,7 @@ static size_t layout(struct moe *m, struct arena *arena)
         {&m->counts, (m->n_experts + 1) * sizeof *m->counts},
         {&m->row_of, routes * sizeof *m->row_of},
         {&m->output_of, routes * sizeof *m->output_of},
+        {&m->wanted, m->n_experts * sizeof *m->wanted},
         {&m->needed, m->n_experts * sizeof *m->needed},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -54,10 +55,10 @@ static void group(struct moe *m, struct forward *f, uint32_t layer)
     for (size_t i = 0; i < routes; i++)
         m->counts[m->ids[i] + 1]++;
     m->n_needed = 0;
-    for (int resident = 1; resident >= 0; resident--)
-        for (uint32_t e = 0; e < m->n_experts; e++)
-            if (m->counts[e + 1] && experts_resident(f->experts, layer, e) == (bool)resident)
-                m->needed[m->n_needed++] = (uint16_t)e;
+    for (uint32_t e = 0; e < m->n_experts; e++)
+        if (m->counts[e + 1])
+            m->wanted[m->n_needed++] = (uint16_t)e;
+    experts_sort(f->experts, layer, m->wanted, m->n_needed, m->needed);
     for (uint32_t e = 0; e < m->n_experts; e++)
         m->counts[e + 1] += m->counts[e];
     /* Fill from the back of each group, so that counts[e] ends as its start. */
@@ -87,16 +88,48 @@ static sluice_status request_next(struct moe *m, struct forward *f, uint32_t lay
     uint32_t left = m->n_needed - m->next, tile = tile_size(m, f), n = left < tile ? left : tile;
     if (n == 0 || lease->held)
         return SLUICE_OK;
+    phase_enter(f->clock, PHASE_REQUEST);
     TRY(experts_request(f->experts, layer, m->needed + m->next, n, mode, lease, f->stats, f->cancel, err));
     if (lease->held)
         m->next += n;
     return SLUICE_OK;
 }
 
+/* One row only: a chunk needs most of the next layer's experts anyway, and its reads keep the drive busy. */
+static void guess_next(struct moe *m, struct forward *f, uint32_t layer)
+{
+    const struct model *model = f->model;
+    m->n_guesses = 0;
+    if (f->lookahead == 0 || f->n_rows != 1 || layer + 1 >= model->n_layers || !model->family->guess)
+        return;
+    uint32_t n = f->lookahead < MOE_GUESSES_MAX ? f->lookahead : MOE_GUESSES_MAX;
+    m->n_guesses = model->family->guess(model, f, layer + 1, n < m->n_experts ? n : m->n_experts, m->guesses);
+}
+
+/* Called whenever reads may have landed: the first time that none is in flight, the guesses are sent. */
+static void send_guesses(struct moe *m, struct forward *f, uint32_t layer)
+{
+    if (m->n_guesses && experts_guess(f->experts, layer + 1, m->guesses, m->n_guesses, f->stats))
+        m->n_guesses = 0;
+}
+
 sluice_status moe_begin(struct moe *m, struct forward *f, uint32_t layer, sluice_error *err)
 {
+    if (f->override)
+        f->override->route(f->override->user, layer, f->position0, f->n_rows, m->top_k, m->ids);
+    if (f->watch)
+        f->watch->routed(f->watch->user, layer, f->position0, f->n_rows, m->top_k, m->ids);
     group(m, f, layer);
-    return request_next(m, f, layer, EXPERTS_WAIT, &m->leases[0], err);
+    TRY(request_next(m, f, layer, EXPERTS_WAIT, &m->leases[0], err));
+    /* The first tile may be all hits: the second one's reads need not wait for the shared branch. */
+    sluice_status status = request_next(m, f, layer, EXPERTS_TRY, &m->leases[1], err);
+    if (status != SLUICE_OK) {
+        moe_abandon(m, f);
+        return status;
+    }
+    guess_next(m, f, layer);
+    send_guesses(m, f, layer);
+    return SLUICE_OK;
 }
 
 void moe_abandon(struct moe *m, struct forward *f)
@@ -122,6 +155,7 @@ static sluice_status compute_tile(struct moe *m, struct forward *f, const struct
                                   const uint16_t *experts, enum activation act, const float *x,
                                   sluice_error *err)
 {
+    uint32_t layer = lease->layer;
     bool done[LEASE_EXPERTS_MAX] = {false};
     for (uint32_t left = lease->n; left > 0;) {
         uint32_t progress = 0;
@@ -129,6 +163,7 @@ static sluice_status compute_tile(struct moe *m, struct forward *f, const struct
             if (done[i] || !experts_ready(f->experts, lease, i))
                 continue;
             TRY(experts_wait(f->experts, lease, i, f->stats, f->cancel, err)); /* its read may have failed */
+            send_guesses(m, f, layer);
             compute_expert(m, f, lease, i, experts[i], act, x);
             done[i] = true;
             progress++;
@@ -136,7 +171,9 @@ static sluice_status compute_tile(struct moe *m, struct forward *f, const struct
         left -= progress;
         for (uint32_t i = 0; i < lease->n && progress == 0; i++) {
             if (!done[i]) {
+                phase_enter(f->clock, PHASE_WAIT);
                 TRY(experts_wait(f->experts, lease, i, f->stats, f->cancel, err));
+                phase_enter(f->clock, PHASE_EXPERTS);
                 break;
             }
         }
@@ -155,6 +192,7 @@ sluice_status moe_finish(struct moe *m, struct forward *f, uint32_t layer, enum 
             TRY_OUT(request_next(m, f, layer, EXPERTS_WAIT, now, err));
         /* Holding a lease, only try: another session may hold the slots. */
         TRY_OUT(request_next(m, f, layer, EXPERTS_TRY, ahead, err));
+        phase_enter(f->clock, PHASE_EXPERTS);
         TRY_OUT(compute_tile(m, f, now, m->needed + first, act, x, err));
         first += now->n;
         experts_release(f->experts, now);

@@ -5,14 +5,16 @@
  *     moe_finish(…)   experts that are resident, then the missing ones as they land
  *
  * Each needed expert is fetched once per chunk, in tiles of at most half the slots; the next tile's reads are
- * under way while a tile computes. Every expert's output is kept apart and summed in router order, so neither
- * hits, landing order nor tiling can change a bit. */
+ * under way while a tile computes, or while the shared branch does. Every expert's output is kept apart and
+ * summed in router order, so neither hits, landing order nor tiling can change a bit. */
 #ifndef MODEL_MOE_H
 #define MODEL_MOE_H
 
 #include "experts/cache.h"
 
 struct forward;
+
+#define MOE_GUESSES_MAX 32
 
 struct moe {
     uint32_t rows, hidden, n_experts, top_k; /* rows: most in a chunk */
@@ -24,9 +26,12 @@ struct moe {
     uint32_t *counts;                        /* [n_experts + 1]: prefix sums of rows per expert */
     uint32_t *row_of;                        /* [rows * top_k]: source row, grouped by expert */
     uint32_t *output_of;                     /* [rows * top_k]: row of `outputs` */
-    uint16_t *needed;                        /* [n_experts]: experts of this chunk, residents first */
+    uint16_t *wanted;                        /* [n_experts]: experts of this chunk, ascending */
+    uint16_t *needed;                        /* [n_experts]: the same, residents first */
     uint32_t n_needed, next;                 /* the next one to request */
     struct lease leases[2];
+    uint16_t guesses[MOE_GUESSES_MAX]; /* what the next layer may need; read once the drive is idle */
+    uint32_t n_guesses;
 };
 
 size_t moe_bytes(uint32_t rows, uint32_t hidden, uint32_t n_experts, uint32_t top_k);

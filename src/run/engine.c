@@ -1,13 +1,13 @@
 #include "run/engine.h"
 
 #include "base/check.h"
-#include "store/install.h"
+#include "store/drive.h"
 
 #include <malloc.h>
 #include <string.h>
 #include <sys/resource.h>
 
-enum { CONTEXT_DEFAULT = 4096, CHUNK_DEFAULT = 128, CHUNK_MAX = 4096, SESSIONS_MAX = 64 };
+enum { CONTEXT_DEFAULT = 4096, CHUNK_MAX = 4096, SESSIONS_MAX = 64 };
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)
 
 /* ---- options ---- */
@@ -26,8 +26,6 @@ static sluice_status fill_options(const sluice_engine_options *given, const stru
     if (o->prefill_chunk_tokens > CHUNK_MAX)
         return err_set(err, SLUICE_E_ARGUMENT, "a prefill chunk of %u tokens was asked for, the most is %d",
                        o->prefill_chunk_tokens, CHUNK_MAX);
-    if (o->prefill_chunk_tokens == 0)
-        o->prefill_chunk_tokens = CHUNK_DEFAULT;
     if (o->prefill_chunk_tokens > o->context_tokens)
         o->prefill_chunk_tokens = o->context_tokens;
     if (o->max_sessions > SESSIONS_MAX)
@@ -35,6 +33,18 @@ static sluice_status fill_options(const sluice_engine_options *given, const stru
                        SESSIONS_MAX);
     if (o->max_sessions == 0)
         o->max_sessions = 1;
+    if (o->lookahead_experts && (model->n_experts == 0 || !model->family->guess))
+        return err_set(err, SLUICE_E_UNSUPPORTED,
+                       "a lookahead was asked for, and models of the family %s cannot guess experts",
+                       model->family->name);
+    if (o->mirrors.n && model->n_experts == 0)
+        return err_set(err, SLUICE_E_UNSUPPORTED, "a mirror was given, and this model has no expert files");
+    if (o->lookahead_experts > MOE_GUESSES_MAX)
+        return err_set(err, SLUICE_E_ARGUMENT, "a lookahead of %u experts was asked for, the most is %d",
+                       o->lookahead_experts, MOE_GUESSES_MAX);
+    if (o->mirrors.n > GTURBO_COPIES_MAX - 1)
+        return err_set(err, SLUICE_E_ARGUMENT, "%zu mirrors were given, at most %u are possible",
+                       o->mirrors.n, GTURBO_COPIES_MAX - 1);
     return SLUICE_OK;
 }
 
@@ -66,6 +76,11 @@ static sluice_status check_arch(const struct gturbo *store, const struct model *
     return status;
 }
 
+static bool store_has(void *user, const char *name)
+{
+    return gturbo_find(user, name) != NULL;
+}
+
 static sluice_status open_model(struct gturbo *store, struct model **model, sluice_error *err)
 {
     char *text;
@@ -80,7 +95,10 @@ static sluice_status open_model(struct gturbo *store, struct model **model, slui
     json_decref(config);
     if (status != SLUICE_OK)
         return status;
-    status = check_arch(store, *model, err);
+    if ((*model)->family->arrange)
+        status = (*model)->family->arrange(*model, store_has, store, err);
+    if (status == SLUICE_OK)
+        status = check_arch(store, *model, err);
     if (status == SLUICE_OK &&
         (store->n_layers != (*model)->n_layers || store->n_experts != (*model)->n_experts))
         status = err_set(err, SLUICE_E_FORMAT,
@@ -133,6 +151,15 @@ sluice_status sluice_plan_install(const char *install_dir, const sluice_engine_o
 
 /* ---- resident weights ---- */
 
+/* Everything behind the first dimension, which a vector does not have. */
+static uint32_t columns_of(const struct tensor_spec *spec)
+{
+    uint32_t cols = spec->n_dims > 1 ? 1 : spec->shape[0];
+    for (uint32_t d = 1; d < spec->n_dims; d++)
+        cols *= spec->shape[d];
+    return cols;
+}
+
 static sluice_status bind_mat(const struct stored_tensor *t, const struct tensor_spec *spec,
                               const unsigned char *payload, uint64_t payload_offset, struct mat *mat,
                               sluice_error *err)
@@ -142,15 +169,15 @@ static sluice_status bind_mat(const struct stored_tensor *t, const struct tensor
             return err_set(err, SLUICE_E_FORMAT,
                            "model_weights.bin: dimension %u of %s is %u, the model needs %u; install again",
                            d, t->name, t->shape[d], d < spec->n_dims ? spec->shape[d] : 0);
-    if (t->dtype != spec->dtype)
+    if (t->dtype != spec->dtype && !(spec->any_float && dtype_is_float(t->dtype)))
         return err_set(err, SLUICE_E_FORMAT,
                        "model_weights.bin: %s has another element type than config.json says", t->name);
     *mat = (struct mat){
-        .dtype = spec->dtype,
+        .dtype = t->dtype,
         .bits = spec->bits,
         .group_size = spec->group_size,
         .rows = spec->n_dims > 1 ? spec->shape[0] : 1,
-        .cols = spec->n_dims > 1 ? spec->shape[1] : spec->shape[0],
+        .cols = columns_of(spec),
         .weight = payload + (t->offset - payload_offset),
     };
     uint64_t values = (uint64_t)mat->rows * mat->cols, weight, scales = 0;
@@ -160,7 +187,7 @@ static sluice_status bind_mat(const struct stored_tensor *t, const struct tensor
         mat->scales = payload + (t->scale_offset - payload_offset);
         mat->biases = payload + (t->bias_offset - payload_offset);
     } else {
-        weight = values * dtype_bytes(spec->dtype);
+        weight = values * dtype_bytes(t->dtype);
     }
     if (t->bytes != weight || t->scale_bytes != scales || t->bias_bytes != scales)
         return err_set(err, SLUICE_E_FORMAT,
@@ -208,23 +235,13 @@ static sluice_status check_experts(const sluice_engine *e, sluice_error *err)
     return SLUICE_OK;
 }
 
+/* Into anonymous memory, in huge pages where there are any, and not through a mapping of the file: the kernel
+ * evicts mapped pages before it asks anybody (measured: sweeps at a third of the speed while something else
+ * reads files within the same limit), and locking them needs a right that users do not have for gigabytes. */
 static sluice_status load_resident(sluice_engine *e, sluice_error *err)
 {
-    enum { STEP_BYTES = 8 << 20 };
-    const sluice_watch *watch = &e->options.watch;
-    uint64_t total = e->store->resident_bytes;
-    TRY(arena_open(&e->resident, &e->budget, (size_t)total, "resident weights", err));
-    for (uint64_t done = 0; done < total;) {
-        size_t n = total - done < STEP_BYTES ? (size_t)(total - done) : STEP_BYTES;
-        if (watch->cancel && *watch->cancel)
-            return err_set(err, SLUICE_E_CANCELLED, "cancelled while loading weights");
-        TRY(gturbo_read_resident(e->store, e->store->resident_offset + done, e->resident.base + done, n,
-                                 err));
-        done += n;
-        if (watch->progress)
-            watch->progress(watch->user, &(sluice_progress){"load", done, total});
-    }
-    return SLUICE_OK;
+    TRY(arena_open(&e->resident, &e->budget, (size_t)e->store->resident_bytes, "resident weights", err));
+    return gturbo_load_resident(e->store, e->resident.base, &e->options.watch, err);
 }
 
 /* ---- open ---- */
@@ -254,6 +271,36 @@ static sluice_status tokenizer_size(const struct gturbo *store, uint64_t *bytes,
     return SLUICE_OK;
 }
 
+void engine_reads(struct gturbo *store, const sluice_engine_options *options, struct reads_options *reads)
+{
+    struct drive_choice choice;
+    *reads = (struct reads_options){.engine = options->io, .depth = options->read_threads};
+    if (!drive_recall(store->dir, &choice))
+        return;
+    if (!choice.direct)
+        gturbo_read_buffered(store);
+    if (reads->engine == SLUICE_IO_AUTO && choice.engine == SLUICE_IO_THREADS)
+        reads->engine = SLUICE_IO_THREADS;
+    if (reads->depth == 0 && (reads->engine == SLUICE_IO_AUTO || reads->engine == choice.engine))
+        reads->depth = choice.depth;
+}
+
+static sluice_status open_experts(sluice_engine *e, sluice_error *err)
+{
+    const sluice_engine_options *o = &e->options;
+    uint32_t spares = plan_spares(o), provers = pool_lanes(e->pool) / 2;
+    gturbo_on_notice(e->store, o->notice, o->notice_user);
+    struct reads_options reads;
+    engine_reads(e->store, o, &reads);
+    reads.buffers = e->store->n_layers * e->plan.expert_slots + spares;
+    for (size_t i = 0; i < o->mirrors.n; i++)
+        TRY(gturbo_add_mirror(e->store, o->mirrors.items[i], err));
+    TRY(reads_open(&e->reads, &reads, err));
+    TRY(experts_open(&e->experts, e->store, e->reads, &e->budget, e->plan.expert_slots, spares, o->eviction,
+                     err));
+    return gturbo_prove_ahead(e->store, provers, err);
+}
+
 static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_engine_options *options,
                                 sluice_error *err)
 {
@@ -263,6 +310,8 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     uint64_t tokenizer_bytes = 0;
     TRY(tokenizer_size(e->store, &tokenizer_bytes, err));
     TRY(plan_compute(e->store, e->model, &e->options, tokenizer_bytes, &e->plan, err));
+    e->even_chunks = e->options.prefill_chunk_tokens == 0;
+    e->options.prefill_chunk_tokens = e->plan.prefill_chunk_tokens;
     budget_init(&e->budget, e->plan.limit_bytes);
     TRY(budget_charge(&e->budget, e->plan.unmetered_bytes, "the tokenizer and the reserve", err));
     TRY(sluice_tokenizer_open(dir, &e->text, err));
@@ -280,9 +329,7 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     if (e->model->n_experts == 0)
         return SLUICE_OK;
     TRY(check_experts(e, err));
-    TRY(reads_open(&e->reads, e->options.read_threads, err));
-    return experts_open(&e->experts, e->store, e->reads, &e->budget, e->plan.expert_slots,
-                        e->options.eviction, err);
+    return open_experts(e, err);
 }
 
 sluice_status sluice_engine_open(const char *install_dir, const sluice_engine_options *options,
@@ -348,17 +395,24 @@ uint64_t sluice_peak_memory_bytes(void)
 
 /* ---- install and inspect: the store with the family's knowledge ---- */
 
-static sluice_status recipe_of(const json_t *config, struct recipe *recipe, sluice_error *err)
+sluice_status engine_recipe_of(const json_t *config, model_has_fn has, void *names, struct recipe *recipe,
+                               sluice_error *err)
 {
     struct model *model;
     TRY(model_open(config, &model, err));
+    sluice_status status = SLUICE_OK;
+    if (model->family->arrange)
+        status = model->family->arrange(model, has, names, err);
     *recipe = (struct recipe){
         .family = model->family->name,
         .n_layers = model->n_layers,
         .n_experts = model->n_experts,
         .skip = model->family->skip,
+        .aliases = model->family->aliases,
+        .keep_8_bits = model->family->keep_8_bits,
     };
-    sluice_status status = model->family->describe(model, &recipe->arch, &recipe->quant, err);
+    if (status == SLUICE_OK)
+        status = model->family->describe(model, &recipe->arch, &recipe->quant, err);
     if (status == SLUICE_OK) {
         recipe->specs = model->specs; /* handed over */
         recipe->n_specs = model->n_specs;
@@ -366,12 +420,6 @@ static sluice_status recipe_of(const json_t *config, struct recipe *recipe, slui
     }
     model_close(model);
     return status;
-}
-
-sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
-                             sluice_error *err)
-{
-    return store_install(options, recipe_of, report, err);
 }
 
 sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err)

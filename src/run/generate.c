@@ -123,6 +123,8 @@ static sluice_status loop(struct generation *g, sluice_generated *result, sluice
         if (o->max_tokens && result->tokens >= o->max_tokens)
             return SLUICE_OK;
         uint64_t from = clock_ns();
+        struct phase_clock *clock = session_clock(s, true);
+        phase_resume(clock, PHASE_SAMPLING);
         sluice_token_logprob token;
         int hit;
         bool complete = false;
@@ -136,6 +138,7 @@ static sluice_status loop(struct generation *g, sluice_generated *result, sluice
         if (o->constraint)
             TRY(constraint_take(o->constraint, token.id, &complete, err));
         TRY(feed(g, token.id, &hit, err));
+        phase_enter(clock, PHASE_OTHER);
         s->stats.decode_ns += clock_ns() - from;
         bool go_on = show(g, &token, n_top);
         if (hit >= 0) {

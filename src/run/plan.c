@@ -10,7 +10,12 @@
 /* Code, libraries, stacks, parsed manifests and allocator slack: 14 MiB measured for the demo model after
  * open, less its planned parts; rounded up. */
 static const uint64_t RESERVE_BYTES = 32ull << 20;
-static const uint64_t TOKENIZER_FACTOR = 3;
+/* Of the bytes of tokenizer.json. Kept: spellings, merges and their tables, 0.6 measured for 262,144 ids with
+ * 523,000 merges. While it is opened, before anything large is: the text, a part of its tree and the
+ * tables, 2.8. */
+static const uint64_t TOKENIZER_KEPT = 1, TOKENIZER_OPENING = 3;
+/* The kernel is charged 8 bytes per page of 4096 that is mapped, whether or not pages are huge. */
+static const uint64_t PAGE_TABLE_SHARE = 512;
 /* Left to the rest of the machine when no budget was given: a tenth of what is available, within bounds. */
 static const uint64_t LEAVE_MIN_BYTES = 256ull << 20, LEAVE_MAX_BYTES = 2ull << 30;
 
@@ -71,6 +76,12 @@ static uint64_t cgroup_limit_bytes(void)
     return limit;
 }
 
+uint64_t sluice_available_memory_bytes(void)
+{
+    uint64_t available = available_bytes(), cgroup = cgroup_limit_bytes();
+    return cgroup < available ? cgroup : available;
+}
+
 static void set_limit(const sluice_engine_options *options, sluice_plan *plan)
 {
     if (options->memory_bytes) {
@@ -99,10 +110,10 @@ static void add_item(sluice_plan *plan, const char *name, uint64_t bytes)
 }
 
 /* The most slots per layer that `bytes` hold, at most one per expert. */
-static uint32_t slots_within(const struct gturbo *store, uint64_t bytes)
+static uint32_t slots_within(const struct gturbo *store, uint32_t spares, uint64_t bytes)
 {
     uint32_t slots = store->n_experts;
-    while (slots > 0 && experts_bytes(store, slots) > bytes)
+    while (slots > 0 && experts_bytes(store, slots, spares) > bytes)
         slots--;
     return slots;
 }
@@ -120,14 +131,103 @@ static sluice_status choose_slots(const sluice_engine_options *options, const st
         return err_set(err, SLUICE_E_ARGUMENT,
                        "%u expert slots per layer were asked for; from %u to %u are possible", asked, least,
                        store->n_experts);
-    *slots = asked ? asked : slots_within(store, cache_bytes ? cache_bytes : left);
+    *slots = asked ? asked : slots_within(store, plan_spares(options), cache_bytes ? cache_bytes : left);
     if (*slots < least && cache_bytes)
         return err_set(
             err, SLUICE_E_BUDGET,
             "an expert cache of %llu bytes holds %u experts per layer, at least %u are needed: %llu bytes",
-            (unsigned long long)cache_bytes, *slots, least, (unsigned long long)experts_bytes(store, least));
+            (unsigned long long)cache_bytes, *slots, least,
+            (unsigned long long)experts_bytes(store, least, plan_spares(options)));
     if (*slots < least)
         *slots = least;
+    return SLUICE_OK;
+}
+
+static uint64_t page_tables(uint64_t mapped_bytes)
+{
+    return mapped_bytes / PAGE_TABLE_SHARE;
+}
+
+/* What a token asks for, from which its speed on a drive follows. */
+static void describe_experts(const struct gturbo *store, const struct model *model, sluice_plan *plan)
+{
+    for (uint32_t l = 0; l < store->n_layers; l++)
+        plan->expert_layers += store->layers[l].present;
+    plan->experts_per_token = model->top_k;
+    plan->expert_bytes = store->stride_bytes;
+}
+
+/* ---- the prefill chunk ---- */
+
+enum { CHUNK_LEAST = 128, CHUNK_MOST = 2048 };
+
+static uint64_t sessions_bytes(const sluice_engine_options *options, const struct model *model,
+                               uint32_t chunk)
+{
+    uint32_t lanes = options->threads ? options->threads : thread_available();
+    struct session_cost cost = session_cost(model, options->context_tokens, chunk, lanes, options->kv);
+    return arena_charge((size_t)(cost.kv_bytes + cost.recurrent_bytes + cost.scratch_bytes)) *
+           options->max_sessions;
+}
+
+static uint32_t least_chunk(const sluice_engine_options *options)
+{
+    uint32_t context = options->context_tokens;
+    return options->prefill_chunk_tokens ? options->prefill_chunk_tokens
+           : context < CHUNK_LEAST       ? context
+                                         : CHUNK_LEAST;
+}
+
+static bool all_fit(const sluice_engine_options *options, const struct gturbo *store, uint64_t left)
+{
+    if (options->expert_slots)
+        return options->expert_slots >= store->n_experts;
+    return experts_bytes(store, store->n_experts, plan_spares(options)) <=
+           (options->expert_cache_bytes ? options->expert_cache_bytes : left);
+}
+
+/* Rows of a chunk. An expert that is not in memory is read once per chunk, so where not all of them fit,
+ * twice the rows is half the reading per token; an eighth of what the budget leaves beyond the minimum is
+ * well spent on that. Where all fit, 128 rows already use each weight often enough. */
+static uint32_t choose_chunk(const sluice_engine_options *options, const struct gturbo *store,
+                             const struct model *model, uint64_t beyond_minimum, uint64_t least_slots_bytes)
+{
+    uint32_t chunk = least_chunk(options);
+    if (options->prefill_chunk_tokens || model->n_experts == 0 ||
+        all_fit(options, store, beyond_minimum + least_slots_bytes))
+        return chunk;
+    uint64_t least = sessions_bytes(options, model, chunk);
+    for (uint32_t next = chunk * 2; next <= options->context_tokens && next <= CHUNK_MOST; next *= 2) {
+        if (sessions_bytes(options, model, next) - least > beyond_minimum / 8)
+            break;
+        chunk = next;
+    }
+    return chunk;
+}
+
+/* ---- the plan ---- */
+
+/* What is charged to the process without being of an arena. */
+static uint64_t unmetered(uint64_t tokenizer_bytes, uint64_t mapped_bytes)
+{
+    return TOKENIZER_KEPT * tokenizer_bytes + RESERVE_BYTES + page_tables(mapped_bytes);
+}
+
+static sluice_status add_experts(const struct gturbo *store, const struct model *model,
+                                 const sluice_engine_options *options, uint32_t least, uint64_t *mapped_bytes,
+                                 sluice_plan *plan, sluice_error *err)
+{
+    uint32_t spares = plan_spares(options);
+    uint64_t fixed = plan->total_bytes + page_tables(*mapped_bytes);
+    uint64_t left = plan->limit_bytes > fixed ? plan->limit_bytes - fixed : 0;
+    TRY(choose_slots(options, store, least, left - page_tables(left), &plan->expert_slots, err));
+    uint64_t slots = experts_bytes(store, plan->expert_slots, 0);
+    uint64_t with_spares = experts_bytes(store, plan->expert_slots, spares);
+    add_item(plan, "expert slots", slots);
+    if (spares)
+        add_item(plan, "lookahead slots", with_spares - slots);
+    *mapped_bytes += with_spares;
+    describe_experts(store, model, plan);
     return SLUICE_OK;
 }
 
@@ -138,35 +238,39 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     memset(plan, 0, sizeof *plan);
     set_limit(options, plan);
     plan->context_tokens = options->context_tokens;
-    plan->prefill_chunk_tokens = options->prefill_chunk_tokens;
     plan->experts_per_layer = model->n_experts;
+    uint64_t resident = arena_charge((size_t)store->resident_bytes);
+    uint64_t opening = TOKENIZER_OPENING * tokenizer_bytes + RESERVE_BYTES;
+    uint32_t least = model->n_experts == 0 ? 0 : model->top_k < 2 ? 2 : model->top_k;
+    uint64_t least_slots = least ? experts_bytes(store, least, plan_spares(options)) : 0;
+    uint64_t least_mapped = resident + sessions_bytes(options, model, least_chunk(options)) + least_slots;
+    plan->minimum_bytes = least_mapped + unmetered(tokenizer_bytes, least_mapped);
+    uint64_t beyond = plan->limit_bytes > plan->minimum_bytes ? plan->limit_bytes - plan->minimum_bytes : 0;
+    plan->minimum_bytes = plan->minimum_bytes > opening ? plan->minimum_bytes : opening;
+    plan->prefill_chunk_tokens = choose_chunk(options, store, model, beyond, least_slots);
+    uint64_t sessions = sessions_bytes(options, model, plan->prefill_chunk_tokens);
     uint32_t lanes = options->threads ? options->threads : thread_available();
     struct session_cost cost =
-        session_cost(model, options->context_tokens, options->prefill_chunk_tokens, lanes, options->kv);
-    uint64_t session = arena_charge((size_t)(cost.kv_bytes + cost.scratch_bytes));
-    add_item(plan, "resident weights", arena_charge((size_t)store->resident_bytes));
-    add_item(plan, "KV cache", cost.kv_bytes * options->max_sessions);
-    add_item(plan, "scratch", (session - cost.kv_bytes) * options->max_sessions);
-    /* Vocabulary, merges and their tables: about three times the JSON text that is parsed and dropped. */
-    add_item(plan, "tokenizer", TOKENIZER_FACTOR * tokenizer_bytes);
+        session_cost(model, options->context_tokens, plan->prefill_chunk_tokens, lanes, options->kv);
+    uint64_t kv = cost.kv_bytes * options->max_sessions, state = cost.recurrent_bytes * options->max_sessions;
+    add_item(plan, "resident weights", resident);
+    add_item(plan, "KV cache", kv);
+    if (state)
+        add_item(plan, "recurrent state", state);
+    add_item(plan, "scratch", sessions - kv - state);
+    uint64_t mapped = plan->total_bytes;
+    add_item(plan, "tokenizer", TOKENIZER_KEPT * tokenizer_bytes);
     add_item(plan, "reserve", RESERVE_BYTES);
-    plan->unmetered_bytes = TOKENIZER_FACTOR * tokenizer_bytes + RESERVE_BYTES;
-    uint64_t fixed = plan->total_bytes;
-    if (model->n_experts) {
-        uint32_t least = model->top_k < 2 ? 2 : model->top_k;
-        uint64_t left = plan->limit_bytes > fixed ? plan->limit_bytes - fixed : 0;
-        plan->minimum_bytes = fixed + experts_bytes(store, least);
-        TRY(choose_slots(options, store, least, left, &plan->expert_slots, err));
-        add_item(plan, "expert slots", experts_bytes(store, plan->expert_slots));
-    } else {
-        plan->minimum_bytes = fixed;
-    }
-    if (plan->total_bytes > plan->limit_bytes)
+    if (least)
+        TRY(add_experts(store, model, options, least, &mapped, plan, err));
+    add_item(plan, "page tables", page_tables(mapped));
+    plan->unmetered_bytes = unmetered(tokenizer_bytes, mapped);
+    if (plan->total_bytes > plan->limit_bytes || opening > plan->limit_bytes)
         return err_set(
             err, SLUICE_E_BUDGET,
             "the plan needs %.1f MiB, the limit (%s) is %.1f MiB; the smallest budget that works with this "
             "context is %.1f MiB",
-            (double)plan->total_bytes / 1048576, plan->limit_source, (double)plan->limit_bytes / 1048576,
-            (double)plan->minimum_bytes / 1048576);
+            (double)(plan->total_bytes > opening ? plan->total_bytes : opening) / 1048576, plan->limit_source,
+            (double)plan->limit_bytes / 1048576, (double)plan->minimum_bytes / 1048576);
     return SLUICE_OK;
 }

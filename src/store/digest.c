@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "io/file.h"
+#include "io/sequence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,8 +49,31 @@ static sluice_status hash_all(int fd, const char *name, uint64_t bytes, struct m
     return status;
 }
 
-sluice_status digest_fd(int fd, const char *name, uint64_t bytes, struct meter *meter,
-                        char hex[SHA256_HEX_BYTES], struct file_stamp *stamp, sluice_error *err)
+struct hashing {
+    struct sha256 *h;
+    struct meter *meter;
+};
+
+static sluice_status hash_block(void *user, const unsigned char *bytes, size_t n, sluice_error *err)
+{
+    struct hashing *hashing = user;
+    sha256_update(hashing->h, bytes, n);
+    return meter_step(hashing->meter, n, err);
+}
+
+/* The next blocks are read while one is hashed. */
+static sluice_status hash_fast(int fd, const char *name, uint64_t bytes, struct meter *meter,
+                               struct sha256 *h, sluice_error *err)
+{
+    struct hashing hashing = {h, meter};
+    return sequence_read(fd, name, 0, bytes, NULL, hash_block, &hashing, err);
+}
+
+typedef sluice_status hash_way(int fd, const char *name, uint64_t bytes, struct meter *meter,
+                               struct sha256 *h, sluice_error *err);
+
+static sluice_status digest_by(hash_way *hash, int fd, const char *name, uint64_t bytes, struct meter *meter,
+                               char hex[SHA256_HEX_BYTES], struct file_stamp *stamp, sluice_error *err)
 {
     struct file_stamp before, after;
     TRY(stamp_fd(fd, name, &before, err));
@@ -58,7 +82,7 @@ sluice_status digest_fd(int fd, const char *name, uint64_t bytes, struct meter *
                        name, (unsigned long long)before.bytes, (unsigned long long)bytes);
     struct sha256 h;
     TRY(sha256_open(&h, err));
-    sluice_status status = hash_all(fd, name, bytes, meter, &h, err);
+    sluice_status status = hash(fd, name, bytes, meter, &h, err);
     sha256_close(&h, hex);
     TRY(status);
     TRY(stamp_fd(fd, name, &after, err));
@@ -67,6 +91,18 @@ sluice_status digest_fd(int fd, const char *name, uint64_t bytes, struct meter *
     if (stamp)
         *stamp = before;
     return SLUICE_OK;
+}
+
+sluice_status digest_fd(int fd, const char *name, uint64_t bytes, struct meter *meter,
+                        char hex[SHA256_HEX_BYTES], struct file_stamp *stamp, sluice_error *err)
+{
+    return digest_by(hash_all, fd, name, bytes, meter, hex, stamp, err);
+}
+
+sluice_status digest_fd_fast(int fd, const char *name, uint64_t bytes, struct meter *meter,
+                             char hex[SHA256_HEX_BYTES], struct file_stamp *stamp, sluice_error *err)
+{
+    return digest_by(bytes < SEQUENCE_BYTES ? hash_all : hash_fast, fd, name, bytes, meter, hex, stamp, err);
 }
 
 sluice_status digest_check(const char *dir, const char *name, uint64_t bytes,
@@ -80,7 +116,7 @@ sluice_status digest_check(const char *dir, const char *name, uint64_t bytes,
     char hex[SHA256_HEX_BYTES];
     sluice_status status = file_open_read(path, &fd, NULL, err);
     if (status == SLUICE_OK) {
-        status = digest_fd(fd, path, bytes, meter, hex, stamp, err);
+        status = digest_fd_fast(fd, path, bytes, meter, hex, stamp, err);
         (void)close(fd);
     }
     if (status == SLUICE_OK && strcmp(hex, expected) != 0)

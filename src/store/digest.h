@@ -21,7 +21,12 @@ sluice_status stamp_fd(int fd, const char *name, struct file_stamp *stamp, sluic
  * belongs to. */
 sluice_status digest_fd(int fd, const char *name, uint64_t bytes, struct meter *meter,
                         char hex[SHA256_HEX_BYTES], struct file_stamp *stamp, sluice_error *err);
-/* Open, hash, close, and compare: SLUICE_E_CORRUPT with the file's name when the digest is not `expected`. */
+/* The same at the drive's or the processor's speed, whichever is less (io/sequence.h); small files go the
+ * plain way. */
+sluice_status digest_fd_fast(int fd, const char *name, uint64_t bytes, struct meter *meter,
+                             char hex[SHA256_HEX_BYTES], struct file_stamp *stamp, sluice_error *err);
+/* Open, hash the fast way, close, and compare: SLUICE_E_CORRUPT with the file's name when the digest is not
+ * `expected`. */
 sluice_status digest_check(const char *dir, const char *name, uint64_t bytes,
                            const char expected[SHA256_HEX_BYTES], struct meter *meter,
                            struct file_stamp *stamp, sluice_error *err);

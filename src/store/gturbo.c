@@ -1,23 +1,19 @@
 #include "store/gturbo.h"
 
 #include "base/check.h"
-#include "base/fault.h"
 #include "base/mem.h"
 #include "io/file.h"
+#include "io/sequence.h"
 #include "store/digest.h"
 #include "store/gturbo_private.h"
 #include "store/receipt.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { DIRECT_ALIGN = 4096 };
 
 /* ---- the small files ---- */
 
@@ -113,34 +109,6 @@ static sluice_status sort_names(struct gturbo_private *p, sluice_error *err)
     return SLUICE_OK;
 }
 
-static sluice_status list_layer_files(struct gturbo_private *p, sluice_error *err)
-{
-    const struct layout *layout = &p->layout;
-    p->layer_files = mem_calloc(layout->n_layers, sizeof *p->layer_files);
-    if (!p->layer_files)
-        return err_memory(err, layout->n_layers * sizeof *p->layer_files, "the layer list");
-    for (uint32_t i = 0; i < layout->n_layers; i++) {
-        struct layer_file *layer = &p->layer_files[i];
-        (void)pthread_mutex_init(&layer->lock, NULL);
-        layer->fd = -1;
-        p->n_layer_files++;
-        if (!layout->files[i])
-            continue;
-        char path[PATH_MAX];
-        (void)snprintf(path, sizeof path, EXPERTS_DIR "/%s", layout->files[i]);
-        layer->file = manifest_find(&p->manifest, path);
-        if (!layer->file)
-            return err_set(err, SLUICE_E_FORMAT, MANIFEST_NAME " does not list %s", path);
-        /* n_experts < 2^17 and stride <= 2^32: no overflow */
-        uint64_t need = layout->n_experts * layout->stride_bytes;
-        if (layer->file->bytes != need)
-            return err_set(err, SLUICE_E_FORMAT, "%s has %llu bytes, %u experts of %llu need %llu", path,
-                           (unsigned long long)layer->file->bytes, layout->n_experts,
-                           (unsigned long long)layout->stride_bytes, (unsigned long long)need);
-    }
-    return SLUICE_OK;
-}
-
 /* ---- open and close ---- */
 
 /* Expert files are hashed at their first use; everything else now, and before any of it is parsed, so that
@@ -184,7 +152,7 @@ static sluice_status load_all(struct gturbo *store, enum trust trust, const slui
     TRY(load_layout(store->dir, p, &p->layout, err));
     TRY(load_index(store->dir, p, err));
     TRY(sort_names(p, err));
-    TRY(list_layer_files(p, err));
+    TRY(expert_files_list(p, err));
     store->model_id = mem_strdup(p->manifest.model_id);
     if (!store->model_id)
         return err_memory(err, strlen(p->manifest.model_id), "the model's name");
@@ -243,14 +211,9 @@ void gturbo_close(struct gturbo *store)
     if (!store)
         return;
     struct gturbo_private *p = store->private;
-    for (uint32_t i = 0; i < p->n_layer_files; i++) {
-        if (p->layer_files[i].fd >= 0)
-            (void)close(p->layer_files[i].fd);
-        (void)pthread_mutex_destroy(&p->layer_files[i].lock);
-    }
+    expert_files_close(p);
     if (p->resident_fd >= 0)
         (void)close(p->resident_fd);
-    mem_free(p->layer_files);
     mem_free(p->by_name);
     resident_free(&p->resident);
     layout_free(&p->layout);
@@ -286,66 +249,21 @@ sluice_status gturbo_read_resident(const struct gturbo *store, uint64_t offset, 
     return SLUICE_OK;
 }
 
-/* Switch to O_DIRECT where the file system takes it: some refuse the flag, others only the first read. */
-static sluice_status make_direct(int fd, const char *path, sluice_error *err)
+static sluice_status count_block(void *user, const unsigned char *bytes, size_t n, sluice_error *err)
 {
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0)
-        return SLUICE_OK;
-    _Alignas(DIRECT_ALIGN) unsigned char probe[DIRECT_ALIGN];
-    ssize_t got = fault_hit(FAULT_READ) ? (errno = EIO, -1) : pread(fd, probe, sizeof probe, 0);
-    int errnum = errno;
-    if (got < 0 && errnum != EINVAL)
-        return err_errno(err, errnum, "reading %s", path);
-    if (got < 0 && fcntl(fd, F_SETFL, flags) != 0)
-        return err_errno(err, errno, "cannot change the mode of %s", path);
+    (void)bytes;
+    return meter_step(user, n, err);
+}
+
+sluice_status gturbo_load_resident(const struct gturbo *store, unsigned char *buffer,
+                                   const sluice_watch *watch, sluice_error *err)
+{
+    struct meter meter;
+    meter_start(&meter, watch, "load", store->resident_bytes);
+    TRY(sequence_read(store->private->resident_fd, RESIDENT_NAME, store->resident_offset,
+                      store->resident_offset + store->resident_bytes, buffer, count_block, &meter, err));
+    meter_finish(&meter);
     return SLUICE_OK;
-}
-
-static sluice_status open_layer(const struct gturbo *store, struct layer_file *layer, const char *path,
-                                sluice_error *err)
-{
-    int fd;
-    uint64_t bytes;
-    TRY(file_open_read(path, &fd, &bytes, err));
-    sluice_status status = SLUICE_OK;
-    if (bytes != layer->file->bytes)
-        status = err_set(err, SLUICE_E_CORRUPT, "%s has %llu bytes, the manifest says %llu; install it again",
-                         path, (unsigned long long)bytes, (unsigned long long)layer->file->bytes);
-    if (status == SLUICE_OK && store->private->hash) {
-        struct meter meter = {0};
-        char hex[SHA256_HEX_BYTES];
-        status = digest_fd(fd, path, bytes, &meter, hex, NULL, err);
-        if (status == SLUICE_OK && strcmp(hex, layer->file->sha256) != 0)
-            status = err_set(err, SLUICE_E_CORRUPT,
-                             "%s is damaged: its SHA-256 is %s, the manifest says %s; install it again", path,
-                             hex, layer->file->sha256);
-    }
-    if (status == SLUICE_OK)
-        status = make_direct(fd, path, err);
-    if (status == SLUICE_OK)
-        layer->fd = fd;
-    else
-        (void)close(fd);
-    return status;
-}
-
-sluice_status gturbo_layer_fd(struct gturbo *store, uint32_t layer, int *fd, sluice_error *err)
-{
-    *fd = -1;
-    if (layer >= store->n_layers || !store->private->layer_files[layer].file)
-        return err_set(err, SLUICE_E_ARGUMENT, "layer %u has no experts", layer);
-    struct layer_file *file = &store->private->layer_files[layer];
-    sluice_status status = SLUICE_OK;
-    (void)pthread_mutex_lock(&file->lock);
-    if (file->fd < 0) {
-        char *path = file_join(store->dir, file->file->path);
-        status = path ? open_layer(store, file, path, err) : err_memory(err, 0, "a path");
-        mem_free(path);
-    }
-    *fd = file->fd;
-    (void)pthread_mutex_unlock(&file->lock);
-    return status;
 }
 
 bool gturbo_has_file(const struct gturbo *store, const char *path)

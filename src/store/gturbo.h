@@ -1,5 +1,5 @@
 /* An opened .gturbo directory (format 1.0): manifest, resident index, expert layout, receipt; every bound
- * checked. Immutable after open except for the verified flag of expert files, which has its own lock. */
+ * checked. Immutable after open except for the state of expert files, which has its own locks. */
 #ifndef STORE_GTURBO_H
 #define STORE_GTURBO_H
 
@@ -70,10 +70,50 @@ const struct stored_tensor *gturbo_find(const struct gturbo *store, const char *
 sluice_status gturbo_read_resident(const struct gturbo *store, uint64_t offset, void *buffer, size_t n,
                                    sluice_error *err);
 
-/* A descriptor for reading expert records of a layer at expert * stride_bytes: O_DIRECT where the file system
- * takes it. Owned by the store. In full verification the first call for a layer hashes its file
- * (SLUICE_E_CORRUPT when it differs). Thread-safe. */
+/* Copy the whole payload to `buffer`, which is aligned to 4096 and has room for resident_bytes rounded up to
+ * 4096, at the drive's speed. `watch` may be NULL; its phase is "load". One caller at a time. */
+sluice_status gturbo_load_resident(const struct gturbo *store, unsigned char *buffer,
+                                   const sluice_watch *watch, sluice_error *err);
+
+/* ---- expert files: the install's own, and copies of them on other drives ---- */
+
+/* The install and its mirrors. */
+#define GTURBO_COPIES_MAX 8u
+
+struct layer_source {
+    int fd;        /* owned by the store until it closes */
+    uint32_t copy; /* 0: the install */
+    bool direct;   /* open with O_DIRECT */
+};
+
+struct layer_sources {
+    uint32_t n;
+    struct layer_source at[GTURBO_COPIES_MAX]; /* the install's own first */
+};
+
+/* Where expert records of a layer can be read now, at expert * stride_bytes; O_DIRECT where the file system
+ * takes it, unless gturbo_read_buffered() was called. In full verification the install's file is hashed
+ * before the first call for its layer returns (SLUICE_E_CORRUPT when it differs), and a mirror's file appears
+ * once it has been. Thread-safe. */
+sluice_status gturbo_layer_sources(struct gturbo *store, uint32_t layer, struct layer_sources *sources,
+                                   sluice_error *err);
+/* The install's own alone. */
 sluice_status gturbo_layer_fd(struct gturbo *store, uint32_t layer, int *fd, sluice_error *err);
+
+/* The next three are called before the first of the above. */
+void gturbo_read_buffered(struct gturbo *store);
+void gturbo_on_notice(struct gturbo *store, sluice_notice_fn notice, void *user);
+/* Add DIR/packed_experts/layer_NN.bin, any subset of the layers. A file of another size is refused, and so is
+ * a directory without any. Contents are proven before use: by digest, or, where the store was opened by its
+ * receipt, by the size and modification time that the receipt has for the original (cp -a keeps both). */
+sluice_status gturbo_add_mirror(struct gturbo *store, const char *dir, sluice_error *err);
+/* No longer read from a mirror; `why` is told once. */
+void gturbo_drop_mirror(struct gturbo *store, uint32_t copy, const char *why);
+
+/* Start hashing what is not proven yet, in the background, layers ascending: `threads` (at least 1) for the
+ * install, one for each mirror. A failure is told at the layer's use. Ends by itself or with gturbo_close().
+ */
+sluice_status gturbo_prove_ahead(struct gturbo *store, uint32_t threads, sluice_error *err);
 
 /* True when the manifest lists the file: optional ones ("tokenizer/chat_template.jinja") may be absent. */
 bool gturbo_has_file(const struct gturbo *store, const char *path);

@@ -22,6 +22,8 @@ void meter_start(struct meter *meter, const sluice_watch *watch, const char *pha
 sluice_status meter_step(struct meter *meter, uint64_t n, sluice_error *err)
 {
     meter->done_bytes += n;
+    if (meter->stop && atomic_load(meter->stop))
+        return err_set(err, SLUICE_E_CANCELLED, "stopped");
     if (!meter->watch)
         return SLUICE_OK;
     if (meter->watch->cancel && *meter->watch->cancel)

@@ -5,8 +5,11 @@
 
 #include "base/err.h"
 
+#include <stdatomic.h>
+
 struct meter {
     const sluice_watch *watch; /* may be NULL */
+    const atomic_bool *stop;   /* may be NULL; another thread's wish to end the operation */
     const char *phase;
     uint64_t done_bytes, total_bytes;
     uint64_t told_ns;

@@ -16,7 +16,7 @@ operands_of() {
 # A value that a row takes, from its kind and description.
 sample() {
     case $1 in
-    u32 | u64 | slots | float) echo 1 ;;
+    u32 | u64 | slots | float | numbers | slot-list) echo 1 ;;
     size) echo 1G ;;
     choice) echo "${2%%[ ,]*}" ;;
     biases) echo 1:1 ;;
@@ -62,7 +62,7 @@ walk_flag() {
     case $kind in
     help) ;;
     bool) refuses "--$name takes no value" "$command" $operands "--$name=yes" ;;
-    string | strings) refuses "--$name needs a value" "$command" $operands "--$name" ;;
+    string | strings | paths) refuses "--$name needs a value" "$command" $operands "--$name" ;;
     *)
         refuses "--$name needs a value" "$command" $operands "--$name"
         refuses "--$name takes $takes, not \"zebra\"" "$command" $operands --$name zebra

@@ -248,7 +248,7 @@ static void bad_arguments_are_named(void **state)
         {{.expert_cache_bytes = 1000}, SLUICE_E_BUDGET, "at least 4"},
         {{.memory_bytes = 20 << 20}, SLUICE_E_BUDGET, "smallest budget"},
         {{.threads = 1000}, SLUICE_E_ARGUMENT, "1000 threads"},
-        {{.read_threads = 1000}, SLUICE_E_ARGUMENT, "1000 read threads"},
+        {{.read_threads = 1000}, SLUICE_E_ARGUMENT, "1000 reads in flight"},
         {{.max_sessions = 1000}, SLUICE_E_ARGUMENT, "1000 sessions"},
     };
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {

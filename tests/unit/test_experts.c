@@ -17,19 +17,27 @@ static struct demo demo;
 
 struct fixture {
     struct gturbo *store;
-    struct read_pool *reads;
+    struct reads *reads;
     struct budget budget;
     struct expert_cache *cache;
 };
 
-static void open_fixture(struct fixture *f, uint32_t slots, sluice_eviction eviction)
+static void open_fixture_with(struct fixture *f, uint32_t slots, uint32_t spares, sluice_io io,
+                              sluice_eviction eviction)
 {
     sluice_error err = {0};
     budget_init(&f->budget, UINT64_MAX);
     assert_int_equal(gturbo_open(demo.install, SLUICE_VERIFY_FULL, NULL, &f->store, &err), SLUICE_OK);
-    assert_int_equal(reads_open(&f->reads, 4, &err), SLUICE_OK);
-    assert_int_equal(experts_open(&f->cache, f->store, f->reads, &f->budget, slots, eviction, &err),
+    assert_int_equal(
+        reads_open(&f->reads, &(struct reads_options){.engine = io, .depth = 4, .buffers = 64}, &err),
+        SLUICE_OK);
+    assert_int_equal(experts_open(&f->cache, f->store, f->reads, &f->budget, slots, spares, eviction, &err),
                      SLUICE_OK);
+}
+
+static void open_fixture(struct fixture *f, uint32_t slots, sluice_eviction eviction)
+{
+    open_fixture_with(f, slots, 0, SLUICE_IO_AUTO, eviction);
 }
 
 static void close_fixture(struct fixture *f)
@@ -119,6 +127,27 @@ static void lfu_evicts_the_least_used_then_the_least_recent(void **state)
     use(&f, 0, (uint16_t[]){1}, 1, NULL); /* 1 has two uses now; 2 goes (one use, older than 9) */
     assert_false(resident(&f, 2));
     assert_true(resident(&f, 0) && resident(&f, 1) && resident(&f, 9));
+    close_fixture(&f);
+}
+
+/* Ten uses long ago count less than two now. */
+static void lfu_forgets(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 3, SLUICE_EVICT_LFU);
+    for (int i = 0; i < 10; i++)
+        use(&f, 0, (uint16_t[]){0}, 1, NULL);
+    use(&f, 0, (uint16_t[]){1, 2}, 2, NULL);
+    use(&f, 0, (uint16_t[]){3}, 1, NULL); /* not 0: 1 or 2 */
+    assert_true(resident(&f, 0));
+    for (uint32_t i = 0; i < 4 * 64 * f.store->n_layers; i++)
+        use(&f, 1, (uint16_t[]){7}, 1, NULL);
+    for (int i = 0; i < 2; i++)
+        use(&f, 0, (uint16_t[]){4, 5}, 2, NULL); /* two slots that are no longer colder than 0 */
+    use(&f, 0, (uint16_t[]){6}, 1, NULL);
+    assert_false(resident(&f, 0));
+    assert_true(resident(&f, 4) && resident(&f, 5) && resident(&f, 6));
     close_fixture(&f);
 }
 
@@ -278,15 +307,134 @@ static void impossible_sizes_are_refused(void **state)
     sluice_error err;
     struct expert_cache *cache;
     open_fixture(&f, 2, SLUICE_EVICT_LFU);
-    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 1, SLUICE_EVICT_LFU, &err),
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 1, 0, SLUICE_EVICT_LFU, &err),
                      SLUICE_E_ARGUMENT);
-    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 65, SLUICE_EVICT_LFU, &err),
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &f.budget, 65, 0, SLUICE_EVICT_LFU, &err),
                      SLUICE_E_ARGUMENT);
     struct budget small;
     budget_init(&small, 100000);
-    assert_int_equal(experts_open(&cache, f.store, f.reads, &small, 64, SLUICE_EVICT_LFU, &err),
+    assert_int_equal(experts_open(&cache, f.store, f.reads, &small, 64, 0, SLUICE_EVICT_LFU, &err),
                      SLUICE_E_BUDGET);
     assert_int_equal(atomic_load(&small.used_bytes), 0);
+    close_fixture(&f);
+}
+
+/* ---- guesses ---- */
+
+static void await_idle(const struct fixture *f)
+{
+    struct read_request nothing = {0};
+    for (int i = 0; i < 100000 && reads_busy(f->reads) > 0; i++) {
+        (void)reads_ready(f->reads, &nothing); /* takes completions over */
+        (void)usleep(100);
+    }
+    assert_int_equal(reads_busy(f->reads), 0);
+}
+
+/* Use experts and return what the request counted. */
+static struct lease_stats used(struct fixture *f, uint32_t layer, const uint16_t *experts, uint32_t n)
+{
+    struct lease lease = {0};
+    struct lease_stats stats = {0};
+    sluice_error err;
+    unsigned char *expected = mem_alloc((size_t)f->store->stride_bytes);
+    assert_int_equal(experts_request(f->cache, layer, experts, n, EXPERTS_WAIT, &lease, &stats, NULL, &err),
+                     SLUICE_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        struct expert_mats mats;
+        assert_int_equal(experts_wait(f->cache, &lease, i, &stats, NULL, &err), SLUICE_OK);
+        experts_mats(f->cache, &lease, i, &mats);
+        load_record(f->store, layer, experts[i], expected);
+        assert_memory_equal((const unsigned char *)mats.gate.weight -
+                                f->store->layers[layer].parts[PART_GATE].offset,
+                            expected, (size_t)f->store->stride_bytes);
+    }
+    experts_release(f->cache, &lease);
+    mem_free(expected);
+    return stats;
+}
+
+static void a_guess_is_taken_over_and_evicts_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lease_stats guessed = {0}, stats;
+    uint64_t stride;
+    open_fixture_with(&f, 4, 4, SLUICE_IO_AUTO, SLUICE_EVICT_LRU);
+    stride = f.store->stride_bytes;
+    /* Before its first request a layer has no proven file, and a guess does nothing. */
+    assert_true(experts_guess(f.cache, 1, (uint16_t[]){9}, 1, &guessed));
+    assert_int_equal(guessed.guesses, 0);
+    (void)used(&f, 1, (uint16_t[]){0, 1, 2, 3}, 4);
+
+    assert_true(experts_guess(f.cache, 1, (uint16_t[]){0, 10, 11, 10}, 4, &guessed));
+    assert_int_equal(guessed.guesses, 2); /* 0 is resident, the second 10 on its way */
+    assert_int_equal(guessed.read_bytes, 2 * stride);
+    await_idle(&f);
+    for (uint16_t e = 0; e < 4; e++)
+        assert_true(experts_resident(f.cache, 1, e));
+
+    stats = used(&f, 1, (uint16_t[]){10, 20, 3}, 3);
+    assert_int_equal(stats.hits, 2); /* 3, and 10 although it was in no slot */
+    assert_int_equal(stats.useful_guesses, 1);
+    assert_int_equal(stats.read_bytes, stride);    /* 20 */
+    assert_int_equal(stats.wasted_bytes, stride);  /* 11 */
+    assert_true(experts_resident(f.cache, 1, 10)); /* it has a slot now */
+    assert_false(experts_resident(f.cache, 1, 11));
+    assert_int_equal(used(&f, 1, (uint16_t[]){10, 20, 3}, 3).hits, 3);
+    /* 11 still lies in its spare slot: needed after all, it is not read again. */
+    stats = used(&f, 1, (uint16_t[]){11}, 1);
+    assert_int_equal(stats.read_bytes, 0);
+    assert_int_equal(stats.useful_guesses, 0);
+    close_fixture(&f);
+}
+
+static void a_guess_under_way_is_joined(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lease_stats guessed = {0};
+    open_fixture_with(&f, 4, 4, SLUICE_IO_THREADS, SLUICE_EVICT_LRU);
+    (void)used(&f, 2, (uint16_t[]){0}, 1);
+    fault_throttle(2 << 20); /* a record takes 15 ms and more */
+    assert_true(experts_guess(f.cache, 2, (uint16_t[]){30, 31}, 2, &guessed));
+    assert_false(experts_guess(f.cache, 2, (uint16_t[]){32}, 1, &guessed)); /* the drive is busy */
+    assert_int_equal(guessed.guesses, 2);
+    struct lease_stats stats = used(&f, 2, (uint16_t[]){30}, 1);
+    fault_throttle(0);
+    assert_int_equal(stats.hits, 0);
+    assert_int_equal(stats.read_bytes, 0);
+    assert_int_equal(stats.useful_guesses, 1);
+    assert_true(stats.wait_ns > 0);
+    close_fixture(&f);
+}
+
+static void a_failed_guess_is_forgotten(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lease_stats guessed = {0};
+    open_fixture_with(&f, 4, 2, SLUICE_IO_AUTO, SLUICE_EVICT_LRU);
+    (void)used(&f, 0, (uint16_t[]){0}, 1);
+    fault_arm(FAULT_READ, 1);
+    assert_true(experts_guess(f.cache, 0, (uint16_t[]){40}, 1, &guessed));
+    await_idle(&f);
+    assert_true(fault_fired(FAULT_READ));
+    struct lease_stats stats = used(&f, 0, (uint16_t[]){40}, 1);
+    assert_int_equal(stats.useful_guesses, 0);
+    assert_int_equal(stats.read_bytes, f.store->stride_bytes);
+    close_fixture(&f);
+}
+
+static void residents_are_sorted_first(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint16_t sorted[6];
+    open_fixture(&f, 4, SLUICE_EVICT_LRU);
+    (void)used(&f, 0, (uint16_t[]){5, 9, 13}, 3);
+    experts_sort(f.cache, 0, (uint16_t[]){1, 5, 6, 9, 13, 60}, 6, sorted);
+    assert_memory_equal(sorted, ((uint16_t[]){5, 9, 13, 1, 6, 60}), sizeof sorted);
     close_fixture(&f);
 }
 
@@ -308,12 +456,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_are_the_files_bytes),
         cmocka_unit_test(lfu_evicts_the_least_used_then_the_least_recent),
+        cmocka_unit_test(lfu_forgets),
         cmocka_unit_test(lru_evicts_the_least_recent),
         cmocka_unit_test(a_request_never_evicts_its_own_hits),
         cmocka_unit_test(try_gives_up_while_slots_are_pinned),
         cmocka_unit_test(a_failed_read_is_told_and_forgotten),
         cmocka_unit_test(threads_share_few_slots),
         cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(residents_are_sorted_first),
+        cmocka_unit_test(a_guess_is_taken_over_and_evicts_nothing),
+        cmocka_unit_test(a_guess_under_way_is_joined),
+        cmocka_unit_test(a_failed_guess_is_forgotten),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
