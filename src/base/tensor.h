@@ -54,4 +54,13 @@ struct tensor_spec {
     bool any_float; /* BF16, F16 and F32 are all taken as they come; dtype is the usual one */
 };
 
+/* What a tensor is called in a checkpoint that Hugging Face's library wrote, where that differs: `from`
+ * inside the name becomes `to`. The rules of a table apply in order, each once. */
+struct tensor_alias {
+    const char *from, *to;
+    /* 0: the whole tensor. 1, 2: its expert-major stack interleaves two, [experts, 2 * rows, cols], and this
+     * is the first or the second. */
+    int half;
+};
+
 #endif

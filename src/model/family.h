@@ -77,6 +77,9 @@ struct family {
     const struct full_size *full_size; /* NULL: none is known */
     const char *const *model_types;    /* config.json's "model_type", NULL-ended */
     const char *const *skip;           /* substrings of tensor names to leave out at install, NULL-ended */
+    /* For quantizing an unquantized checkpoint at install; NULL: the family cannot be (base/tensor.h). */
+    const struct tensor_alias *aliases;
+    const char *const *keep_8_bits;    /* substrings of modules that keep 8 bits, NULL-ended */
     const char *const *stop_spellings; /* control tokens that end a turn, NULL-ended */
     /* Parse and validate config.json: an unsupported value is named. */
     sluice_status (*open)(const json_t *config, struct model **model, sluice_error *err);

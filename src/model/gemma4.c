@@ -681,6 +681,15 @@ static sluice_status gemma4_forward(const struct model *m, struct forward *f, sl
 
 static const char *const MODEL_TYPES[] = {"gemma4", NULL};
 static const char *const SKIP[] = {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio.", NULL};
+/* Of a checkpoint that transformers wrote: gate and up of all experts are one stack there. */
+static const struct tensor_alias ALIASES[] = {
+    {"language_model.model.", "model.language_model.", 0},
+    {"experts.switch_glu.gate_proj.weight", "experts.gate_up_proj", 1},
+    {"experts.switch_glu.up_proj.weight", "experts.gate_up_proj", 2},
+    {"experts.switch_glu.down_proj.weight", "experts.down_proj", 0},
+    {NULL, NULL, 0},
+};
+static const char *const KEEP_8_BITS[] = {"router.proj.", NULL};
 static const char *const STOPS[] = {"<eos>", "<turn|>", "<|tool_response>", NULL};
 
 const struct family GEMMA4 = {
@@ -688,6 +697,8 @@ const struct family GEMMA4 = {
     .full_size = &GEMMA4_FULL_SIZE,
     .model_types = MODEL_TYPES,
     .skip = SKIP,
+    .aliases = ALIASES,
+    .keep_8_bits = KEEP_8_BITS,
     .stop_spellings = STOPS,
     .open = gemma4_open,
     .close = gemma4_close,

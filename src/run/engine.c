@@ -430,6 +430,8 @@ sluice_status engine_recipe_of(const json_t *config, model_has_fn has, void *nam
         .n_layers = model->n_layers,
         .n_experts = model->n_experts,
         .skip = model->family->skip,
+        .aliases = model->family->aliases,
+        .keep_8_bits = model->family->keep_8_bits,
     };
     if (status == SLUICE_OK)
         status = model->family->describe(model, &recipe->arch, &recipe->quant, err);
@@ -440,12 +442,6 @@ sluice_status engine_recipe_of(const json_t *config, model_has_fn has, void *nam
     }
     model_close(model);
     return status;
-}
-
-sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
-                             sluice_error *err)
-{
-    return store_install(options, engine_recipe_of, report, err);
 }
 
 sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err)

@@ -76,6 +76,12 @@ static uint64_t cgroup_limit_bytes(void)
     return limit;
 }
 
+uint64_t sluice_available_memory_bytes(void)
+{
+    uint64_t available = available_bytes(), cgroup = cgroup_limit_bytes();
+    return cgroup < available ? cgroup : available;
+}
+
 static void set_limit(const sluice_engine_options *options, sluice_plan *plan)
 {
     if (options->memory_bytes) {

@@ -189,7 +189,8 @@ static void ranges_do_not_matter(void **state)
         sluice_install_options o = {.output_dir = output};
         struct source *source;
         assert_ok(source_open_dir(&source, snapshot, err));
-        assert_ok(store_install_from(source, &o, SIZES[i], fx_recipe, NULL, err));
+        assert_ok(store_install_from(source, &o, &(struct install_limits){.range_bytes = SIZES[i]}, fx_recipe,
+                                     NULL, err));
         source_close(source);
         fx_assert_same_dir(first, output);
         assert_ok(file_remove_tree(output, err));
@@ -366,10 +367,10 @@ static sluice_status stop_size(struct source *s, const char *file, uint64_t *byt
     return stopper->inner->size(stopper->inner, file, bytes, err);
 }
 
-static bool stop_exists(struct source *s, const char *file)
+static sluice_status stop_exists(struct source *s, const char *file, bool *there, sluice_error *err)
 {
     struct stopper *stopper = s->state;
-    return stopper->inner->exists(stopper->inner, file);
+    return stopper->inner->exists(stopper->inner, file, there, err);
 }
 
 static sluice_status stop_identity(struct source *s, const char *file, char text[SOURCE_IDENTITY_BYTES],
@@ -392,7 +393,8 @@ static sluice_status interrupt(const char *snapshot, const char *output, int aft
                             .read = stop_read,
                             .identity = stop_identity};
     sluice_install_options o = {.output_dir = output, .resume = resume, .watch = {.cancel = &stopper.stop}};
-    sluice_status status = store_install_from(&source, &o, FX_RANGE_BYTES, fx_recipe, report, err);
+    sluice_status status = store_install_from(
+        &source, &o, &(struct install_limits){.range_bytes = FX_RANGE_BYTES}, fx_recipe, report, err);
     source_close(stopper.inner);
     return status;
 }
