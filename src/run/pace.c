@@ -2,7 +2,7 @@
 #include "run/speculate.h"
 
 static const double FRESH = 0.2, FRESH_ACCEPT = 0.05; /* weight of the newest measurement */
-enum { REST_FIRST = 16, REST_MOST = 512, PLAIN_EVERY = 64, UNMEASURED_MOST = 4 };
+enum { REST_FIRST = 16, REST_MOST = 512, PLAIN_EVERY = 64, UNMEASURED_MOST = 4, SETTLED = 64 };
 
 static void blend(double *average, double value, double weight)
 {
@@ -19,6 +19,7 @@ void pace_round(struct pace *p, uint32_t n, double ns)
 {
     blend(&p->round_ns[n], ns, FRESH);
     p->since_plain++;
+    p->since_rest++;
 }
 
 void pace_test(struct pace *p, bool hit)
@@ -75,7 +76,8 @@ uint32_t pace_choose(struct pace *p, uint32_t most)
         for (uint32_t n = 0; n <= DRAFT_MAX; n++)
             p->round_ns[n] = 0;
         p->accept = p->accept > 0.5 ? p->accept : 0.5;
-    } else {
+        p->since_rest = 0;
+    } else if (p->since_rest > SETTLED) {
         p->next_rest = 0;
     }
     return best;

@@ -24,11 +24,11 @@ typedef uint32_t (*draft_fn)(sluice_session *session, int32_t token, uint32_t n,
 /* How many guesses pay: measured, as it differs with the model, the machine, the text, and with how many
  * further experts must be read for them. Times in nanoseconds, all of them moving averages. */
 struct pace {
-    double plain_ns;                /* of a pass without guesses; 0: none was measured */
-    double round_ns[DRAFT_MAX + 1]; /* of a round with so many, guessing included */
-    double accept;                  /* share of the guesses that were looked at and counted */
-    uint32_t rest, next_rest;       /* rounds to go without guesses, and how many after the next loss */
-    uint32_t since_plain;           /* rounds since the last plain pass */
+    double plain_ns;                  /* of a pass without guesses; 0: none was measured */
+    double round_ns[DRAFT_MAX + 1];   /* of a round with so many, guessing included */
+    double accept;                    /* share of the guesses that were looked at and counted */
+    uint32_t rest, next_rest;         /* rounds to go without guesses, and how many after the next loss */
+    uint32_t since_plain, since_rest; /* rounds since the last plain pass, and since the last rest */
 };
 
 struct speculation {

@@ -321,10 +321,12 @@ static sluice_status check_map(const struct safetensors *st, const json_t *map, 
 static sluice_status read_draft(struct safetensors *st, struct source *source, sluice_error *err)
 {
     const size_t first = st->n_tensors;
-    bool known = false;
+    bool there = false;
     for (size_t i = 0; i < st->n_shards; i++)
-        known |= strcmp(st->shards[i].name, ST_DRAFT_NAME) == 0;
-    if (known || !source->exists(source, ST_DRAFT_NAME))
+        if (strcmp(st->shards[i].name, ST_DRAFT_NAME) == 0)
+            return SLUICE_OK;
+    TRY(source->exists(source, ST_DRAFT_NAME, &there, err));
+    if (!there)
         return SLUICE_OK;
     TRY(add_shard(st, ST_DRAFT_NAME, err));
     TRY(read_shard(st, source, (uint32_t)st->n_shards - 1, err));
