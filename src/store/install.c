@@ -85,6 +85,14 @@ static bool source_has(void *st, const char *name)
 
 sluice_status install_recipe(struct install *w, recipe_fn fn, sluice_error *err)
 {
+    TRY(fn(w->config, source_has, w->st, &w->recipe, err));
+    if (!w->recipe.extra_file)
+        return SLUICE_OK;
+    bool added = false;
+    TRY(safetensors_add(w->st, w->source, w->recipe.extra_file, w->recipe.extra_prefix, &added, err));
+    if (!added)
+        return SLUICE_OK;
+    recipe_free(&w->recipe); /* with the names that there are now */
     return fn(w->config, source_has, w->st, &w->recipe, err);
 }
 
