@@ -6,6 +6,7 @@
 #include "interrupt.h"
 #include "profile.h"
 #include "prompt.h"
+#include "shape.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ struct run_options {
     bool json, quiet, profile;
     const char *routes;
     struct generation_flags generation;
+    struct shape_flags shape;
     sluice_engine_options engine;
 };
 
@@ -232,8 +234,24 @@ static int generate(const struct run_options *o, const sluice_generate_options *
     return end_recording(o, session, code);
 }
 
+static int constrain(const struct run_options *o, const sluice_tokenizer *tokenizer,
+                     sluice_generate_options *options)
+{
+    sluice_format format;
+    struct text text;
+    sluice_error error;
+    int code = shape_read(&o->shape, &format, &text);
+    if (code != EXIT_DONE || format == SLUICE_FORMAT_TEXT)
+        return code;
+    if (sluice_constraint_open(tokenizer, format, text.bytes, text.n, &options->constraint, &error) !=
+        SLUICE_OK)
+        code = fail_error(&error);
+    text_free(&text);
+    return code;
+}
+
 static int answer_prompt(struct run_options *o, const struct source *source,
-                         const sluice_generate_options *options, bool with_logprobs)
+                         sluice_generate_options *options, bool with_logprobs)
 {
     sluice_engine *engine = NULL;
     sluice_session *session = NULL;
@@ -243,7 +261,8 @@ static int answer_prompt(struct run_options *o, const struct source *source,
     if (code != EXIT_DONE)
         return code;
     if ((code = generation_check_model(&o->generation, engine)) != EXIT_DONE ||
-        (code = encode(o, source, sluice_engine_tokenizer(engine), &prompt)) != EXIT_DONE)
+        (code = encode(o, source, sluice_engine_tokenizer(engine), &prompt)) != EXIT_DONE ||
+        (code = constrain(o, sluice_engine_tokenizer(engine), options)) != EXIT_DONE)
         goto out;
     if (prompt.n_ids == 0) {
         code = fail_usage("the prompt is empty");
@@ -258,6 +277,7 @@ static int answer_prompt(struct run_options *o, const struct source *source,
     interrupt_session(NULL);
 out:
     sluice_session_close(session);
+    sluice_constraint_close(options->constraint);
     prompt_free(&prompt);
     sluice_engine_close(engine);
     return code;
@@ -292,6 +312,7 @@ static const struct operand operands[] = {
 static const struct flag_group groups[] = {
     {.title = "Prompt", .rows = prompt_rows, .n = sizeof prompt_rows / sizeof *prompt_rows},
     GENERATION_GROUP(struct run_options, generation),
+    SHAPE_GROUP(struct run_options, shape),
     {.title = "Output", .rows = output_rows, .n = sizeof output_rows / sizeof *output_rows},
     ENGINE_GROUP(struct run_options, engine),
     DRAFT_GROUP(struct run_options, engine),

@@ -508,6 +508,28 @@ sluice_status sluice_session_sample(sluice_session *session, const sluice_sampli
                                     sluice_token_logprob *choice, sluice_token_logprob *top, size_t n_top,
                                     sluice_error *err);
 
+/* ---- structured output ---- */
+
+typedef enum sluice_format {
+    SLUICE_FORMAT_TEXT = 0, /* free */
+    SLUICE_FORMAT_JSON,     /* any JSON object */
+    SLUICE_FORMAT_SCHEMA,   /* JSON that a JSON Schema accepts */
+    SLUICE_FORMAT_GBNF,     /* what a grammar in llama.cpp's notation accepts */
+} sluice_format;
+
+/* What may be generated, as an automaton over the vocabulary. It keeps what it has worked out, so use one
+ * again for further generations; by one thread at a time. The tokenizer must outlive it. */
+typedef struct sluice_constraint sluice_constraint;
+
+/* `text` is the schema or the grammar (not looked at for SLUICE_FORMAT_JSON). A keyword that cannot be
+ * honoured is refused by name, as is what would need too much memory or time: SLUICE_E_UNSUPPORTED. */
+sluice_status sluice_constraint_open(const sluice_tokenizer *tokenizer, sluice_format format,
+                                     const char *text, size_t text_bytes, sluice_constraint **constraint,
+                                     sluice_error *err);
+void sluice_constraint_close(sluice_constraint *constraint);
+
+/* ---- generation ---- */
+
 typedef enum sluice_finish {
     SLUICE_FINISH_STOP = 0, /* the model ended its turn, or a stop string was completed */
     SLUICE_FINISH_LENGTH,   /* max_tokens, or the context is full */
@@ -535,6 +557,9 @@ typedef struct sluice_generate_options {
     uint32_t top_logprobs; /* 0..20 */
     bool ignore_stop_ids;
     bool show_control;
+    sluice_constraint
+        *constraint; /* NULL: none. The text ends only where the grammar lets it, unless a limit
+                        ends it (then finish says SLUICE_FINISH_LENGTH); not with stop strings */
 } sluice_generate_options;
 
 typedef struct sluice_generated {
