@@ -71,8 +71,8 @@ sluice_status install_discard(const struct install *w, sluice_error *err);
 
 /* ---- install.c ---- */
 
-/* What a recipe asks: whether the source (a struct safetensors) has a tensor. */
-bool install_source_has(void *st, const char *name);
+/* Fill the recipe from w->config and the names that the source has, its extra file's included. */
+sluice_status install_recipe(struct install *w, recipe_fn fn, sluice_error *err);
 
 /* ---- install_quantize.c ---- */
 
