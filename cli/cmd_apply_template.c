@@ -114,7 +114,7 @@ static const struct operand operands[] = {
 
 static const struct flag_group groups[] = {
     {.title = "Template", .rows = rows, .n = sizeof rows / sizeof *rows},
-    REQUEST_GROUP(struct template_options, request),
+    PROMPT_GROUP(struct template_options, request),
     HELP_GROUP,
 };
 

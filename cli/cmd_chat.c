@@ -379,7 +379,7 @@ static const struct operand operands[] = {
 static const struct flag_group groups[] = {
     {.title = "Chat", .rows = rows, .n = sizeof rows / sizeof *rows},
     GENERATION_GROUP(struct chat_options, generation),
-    REQUEST_GROUP(struct chat_options, request),
+    THINKING_GROUP(struct chat_options, request),
     ENGINE_GROUP(struct chat_options, engine),
     HELP_GROUP,
 };

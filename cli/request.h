@@ -19,11 +19,15 @@ struct request_flags {
 enum { REQUEST_ROWS = 8 };
 extern const struct flag request_rows[REQUEST_ROWS];
 
-#define REQUEST_GROUP(structure, member)                                                                     \
+/* Commands take neighbouring rows: all of them, those of thinking, or those that change the prompt. */
+#define REQUEST_ROWS_OF(structure, member, words, from, count)                                               \
     {                                                                                                        \
-        .title = "Tools, thinking and the answer's shape", .rows = request_rows, .n = REQUEST_ROWS,          \
-        .base = offsetof(structure, member)                                                                  \
+        .title = words, .rows = request_rows + (from), .n = (count), .base = offsetof(structure, member)     \
     }
+#define REQUEST_GROUP(structure, member)                                                                     \
+    REQUEST_ROWS_OF(structure, member, "Thinking, tools and the answer's shape", 0, REQUEST_ROWS)
+#define THINKING_GROUP(structure, member) REQUEST_ROWS_OF(structure, member, "Thinking", 0, 3)
+#define PROMPT_GROUP(structure, member)   REQUEST_ROWS_OF(structure, member, "Thinking and tools", 2, 3)
 
 /* A request without messages, and the texts it borrows from. */
 struct request {

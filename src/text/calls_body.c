@@ -339,8 +339,10 @@ static sluice_status gemma_word(struct body *b, json_t **out)
     size_t start = b->at;
     while (b->at < b->n && !strchr(",}] \n\t\r", b->p[b->at]) && b->p[b->at])
         b->at++;
-    if (json_parse(b->p + start, b->at - start, "a value", out, b->err) != SLUICE_OK ||
-        json_is_object(*out) || json_is_array(*out)) {
+    sluice_status status = json_parse(b->p + start, b->at - start, "a value", out, b->err);
+    if (status == SLUICE_E_MEMORY)
+        return status;
+    if (status != SLUICE_OK || json_is_object(*out) || json_is_array(*out)) {
         json_decref(*out);
         *out = NULL;
         return wrong(b, "a value is neither text, number, true, false, null, list nor object");

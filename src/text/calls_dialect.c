@@ -168,7 +168,11 @@ json_t *call_typed(const json_t *tools, const char *function, size_t function_by
         memcpy(name, function, function_bytes);
     const json_t *parameters = json_object_get(tool_find(tools, name), "parameters");
     const json_t *schema = json_object_get(json_object_get(parameters, "properties"), parameter);
-    if (!allows(schema, "string") && json_parse(value, n, "a value", &read, NULL) == SLUICE_OK) {
+    sluice_status status =
+        allows(schema, "string") ? SLUICE_E_FORMAT : json_parse(value, n, "a value", &read, NULL);
+    if (status == SLUICE_E_MEMORY)
+        return NULL;
+    if (status == SLUICE_OK) {
         /* Untyped text in quotes is text; only what cannot be text is taken as JSON. */
         if (!json_is_string(read) || json_is_object(schema))
             return read;
