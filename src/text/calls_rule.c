@@ -112,7 +112,8 @@ static void json_call(struct writer *w, const json_t *function, const char *argu
 /* ---- bodies with one element for each argument ---- */
 
 struct element {
-    const char *before, *behind_key, *end; /* of a value; `end` closes free text */
+    const char *before, *behind_key;
+    const char *lead, *end, *tail; /* behind a value; free text goes on to the first `end` */
 };
 
 /* Arguments in the order of the schema. What is not plain text is JSON; a string with limits goes without its
@@ -129,17 +130,15 @@ static void elements(struct writer *w, const json_t *schema, const struct elemen
             grammar_empty(w->b, *at, after);
         value = text(w, text(w, text(w, *at, e->before), name), e->behind_key);
         if (is_free_string(property)) {
-            grammar_empty(w->b, text_until(w, value, e->end), after);
-        } else if (list && json_is_string(json_array_get(list, 0))) {
-            for (size_t i = 0; i < json_array_size(list); i++)
-                if (json_is_string(json_array_get(list, i)))
-                    grammar_empty(w->b,
-                                  text(w, text(w, value, json_string_value(json_array_get(list, i))), e->end),
-                                  after);
+            grammar_empty(w->b, text(w, text_until(w, value, e->end), e->tail), after);
         } else {
             uint32_t done = grammar_position(w->b);
-            grammar_call(w->b, value, schema_rule(&w->json, schema, property), done);
-            grammar_empty(w->b, text(w, done, e->end), after);
+            if (!list || !json_is_string(json_array_get(list, 0)))
+                grammar_call(w->b, value, schema_rule(&w->json, schema, property), done);
+            for (size_t i = 0; i < json_array_size(list); i++)
+                if (json_is_string(json_array_get(list, i)))
+                    grammar_empty(w->b, text(w, value, json_string_value(json_array_get(list, i))), done);
+            grammar_empty(w->b, text(w, text(w, text(w, done, e->lead), e->end), e->tail), after);
         }
         *at = after;
     }
@@ -148,8 +147,8 @@ static void elements(struct writer *w, const json_t *schema, const struct elemen
 static void element_call(struct writer *w, const json_t *function, enum call_style style, uint32_t from,
                          uint32_t to)
 {
-    static const struct element XML = {"<parameter=", ">\n", "\n</parameter>\n"},
-                                KEYS = {"<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n"};
+    static const struct element XML = {"<parameter=", ">\n", "\n", "</parameter>", "\n"},
+                                KEYS = {"<arg_key>", "</arg_key>\n<arg_value>", "", "</arg_value>", "\n"};
     const char *name = json_string_value(json_object_get(function, "name"));
     bool xml = style == STYLE_XML;
     uint32_t at = text(w, text(w, text(w, from, xml ? "<function=" : ""), name), xml ? ">\n" : "\n");
@@ -272,7 +271,8 @@ static void dsml_call(struct writer *w, const json_t *function, uint32_t from, u
             grammar_empty(w->b, at, after);
         value = text(w, text(w, text(w, at, "<" DSML "parameter name=\""), name), "\" string=\"");
         if (is_free_string(property)) {
-            grammar_empty(w->b, text_until(w, text(w, value, "true\">"), "</" DSML "parameter>\n"), after);
+            done = text_until(w, text(w, value, "true\">"), "</" DSML "parameter>");
+            grammar_empty(w->b, text(w, done, "\n"), after);
         } else {
             grammar_call(w->b, text(w, value, "false\">"), schema_rule(&w->json, schema, property), done);
             grammar_empty(w->b, text(w, done, "</" DSML "parameter>\n"), after);
