@@ -381,6 +381,7 @@ static const struct flag_group groups[] = {
     GENERATION_GROUP(struct chat_options, generation),
     THINKING_GROUP(struct chat_options, request),
     ENGINE_GROUP(struct chat_options, engine),
+    DRAFT_GROUP(struct chat_options, engine),
     HELP_GROUP,
 };
 

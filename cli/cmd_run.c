@@ -154,7 +154,7 @@ static json_t *json_timings(const sluice_session_stats *before, const sluice_ses
 
 static json_t *json_stats(const sluice_session_stats *before, const sluice_session_stats *after)
 {
-    return json_pack(
+    json_t *stats = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "prefill_tokens",
         (json_int_t)(after->prefill_tokens - before->prefill_tokens), "decode_tokens",
         (json_int_t)(after->decode_tokens - before->decode_tokens), "prefill_read_bytes",
@@ -163,6 +163,15 @@ static json_t *json_stats(const sluice_session_stats *before, const sluice_sessi
         (json_int_t)(after->decode_expert_requests - before->decode_expert_requests), "decode_expert_hits",
         (json_int_t)(after->decode_expert_hits - before->decode_expert_hits), "peak_memory_bytes",
         (json_int_t)sluice_peak_memory_bytes());
+    if (after->draft_rounds > before->draft_rounds)
+        json_object_set_new(
+            stats, "drafts",
+            json_pack("{s:I, s:I, s:I, s:I}", "passes",
+                      (json_int_t)(after->draft_rounds - before->draft_rounds), "guesses",
+                      (json_int_t)(after->draft_guesses - before->draft_guesses), "right",
+                      (json_int_t)(after->draft_accepted - before->draft_accepted), "expert_requests",
+                      (json_int_t)(after->draft_expert_requests - before->draft_expert_requests)));
+    return stats;
 }
 
 static void print_json(const struct answer *answer, const struct prompt *prompt,
@@ -306,6 +315,7 @@ static const struct flag_group groups[] = {
     REQUEST_GROUP(struct run_options, request),
     {.title = "Output", .rows = output_rows, .n = sizeof output_rows / sizeof *output_rows},
     ENGINE_GROUP(struct run_options, engine),
+    DRAFT_GROUP(struct run_options, engine),
     HELP_GROUP,
 };
 

@@ -218,6 +218,14 @@ typedef enum sluice_io {
     SLUICE_IO_THREADS,
 } sluice_io;
 
+/* Who guesses tokens ahead, for the model to check several in one pass (speculative decoding). It decides
+ * speed, never output. */
+typedef enum sluice_draft {
+    SLUICE_DRAFT_OFF = 0,
+    SLUICE_DRAFT_LOOKUP, /* the text itself: what followed where its end occurred before */
+    SLUICE_DRAFT_MTP,    /* the model's own layer for it, where the install has one */
+} sluice_draft;
+
 #define SLUICE_SLOTS_ALL UINT32_MAX
 
 typedef struct sluice_paths {
@@ -245,8 +253,11 @@ typedef struct sluice_engine_options {
     sluice_paths mirrors; /* directories with further copies of packed_experts/layer_NN.bin; at most 7 */
     uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; 0: off; at
                                    most 32 */
-    sluice_watch watch;         /* of the open itself */
-    sluice_notice_fn notice;    /* may be NULL */
+    sluice_draft draft;
+    uint32_t draft_max; /* most tokens to guess at once; 0: 4; at most 16. How many is chosen by what pays,
+                           down to none */
+    sluice_watch watch; /* of the open itself */
+    sluice_notice_fn notice; /* may be NULL */
     void *notice_user;
 } sluice_engine_options;
 
@@ -434,6 +445,9 @@ typedef struct sluice_session_stats {
     uint64_t decode_expert_requests, decode_expert_hits;
     uint64_t wait_ns;                                     /* reads that no computation hid */
     uint64_t guesses, useful_guesses, wasted_guess_bytes; /* of lookahead_experts */
+    /* Of drafting: passes with guesses, guesses in them, those that a drawn token was compared with, and
+     * those that were it; distinct experts per layer that such passes needed. */
+    uint64_t draft_rounds, draft_guesses, draft_tested, draft_accepted, draft_expert_requests;
 } sluice_session_stats;
 
 void sluice_session_stats_get(const sluice_session *session, sluice_session_stats *stats);

@@ -187,7 +187,7 @@ static sluice_status loop(struct generation *g, sluice_generated *result, sluice
                     s->kv.length >= s->engine->options.context_tokens;
         if (last)
             return SLUICE_OK;
-        sluice_status status = session_append(s, &token.id, 1, true, LOGITS_LAST, NULL, NULL, err);
+        sluice_status status = speculate(s, token.id, err);
         if (status == SLUICE_E_CANCELLED) {
             result->finish = SLUICE_FINISH_CANCELLED;
             return SLUICE_OK;
@@ -219,7 +219,9 @@ sluice_status sluice_generate(sluice_session *session, const sluice_generate_opt
     sluice_status status;
     tok_stream_open(&g.decoder, session->engine->text->tok, options->show_control);
     TRY_OUT(stops_open(&g.stops, options->stops, options->n_stops, err));
-    TRY_OUT(loop(&g, result, err));
+    status = loop(&g, result, err);
+    speculation_close(session);
+    TRY_OUT(status);
     status = flush(&g, result, err);
 out:
     tok_stream_close(&g.decoder);

@@ -165,7 +165,7 @@ static uint64_t sessions_bytes(const sluice_engine_options *options, const struc
                                uint32_t chunk)
 {
     uint32_t lanes = options->threads ? options->threads : thread_available();
-    struct session_cost cost = session_cost(model, options->context_tokens, chunk, lanes, options->kv);
+    struct session_cost cost = session_cost(model, options, chunk, lanes, options->kv);
     return arena_charge((size_t)(cost.kv_bytes + cost.recurrent_bytes + cost.scratch_bytes)) *
            options->max_sessions;
 }
@@ -250,8 +250,7 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     plan->prefill_chunk_tokens = choose_chunk(options, store, model, beyond, least_slots);
     uint64_t sessions = sessions_bytes(options, model, plan->prefill_chunk_tokens);
     uint32_t lanes = options->threads ? options->threads : thread_available();
-    struct session_cost cost =
-        session_cost(model, options->context_tokens, plan->prefill_chunk_tokens, lanes, options->kv);
+    struct session_cost cost = session_cost(model, options, plan->prefill_chunk_tokens, lanes, options->kv);
     uint64_t kv = cost.kv_bytes * options->max_sessions, state = cost.recurrent_bytes * options->max_sessions;
     add_item(plan, "resident weights", resident);
     add_item(plan, "KV cache", kv);

@@ -45,7 +45,7 @@ struct install {
     unsigned char *parts;           /* as many again, where the plan quantizes; NULL elsewhere */
     struct shard_check *check;      /* of the shard that is being copied */
     int *fds;                       /* per plan file; -1: not open */
-    bool *dirty;                    /* per plan file: written since its last sync */
+    bool *given;                    /* per plan file: complete, and on its way to be hashed */
     uint64_t *left;                 /* per plan file: payload bytes not on disk yet */
     bool *done;                     /* per range */
     struct finished_file *finished; /* plan files, then layout.json, then sidecars */
@@ -70,8 +70,8 @@ sluice_status install_discard(const struct install *w, sluice_error *err);
 
 /* ---- install.c ---- */
 
-/* Fill w->recipe from w->config and the names of the checkpoint's tensors; release with recipe_free. */
-sluice_status install_recipe(struct install *w, recipe_fn fn, sluice_error *err);
+/* What a recipe asks: whether the source (a struct safetensors) has a tensor. */
+bool install_source_has(void *st, const char *name);
 
 /* ---- install_quantize.c ---- */
 

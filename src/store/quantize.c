@@ -73,8 +73,10 @@ bool quantize_groups(const void *source, enum dtype from, size_t n_groups, unsig
 {
     const unsigned char *at = source;
     const float most = (float)((1u << bits) - 1);
-    float w[GROUP_MAX];
+    float w[GROUP_MAX] = {0};
     bool finite = true;
+    if (group < 32 || group > GROUP_MAX || bits == 0 || bits > 8)
+        return false;
     for (size_t g = 0; g < n_groups; g++) {
         finite &= load(at, from, group, w);
         float low = w[0], high = w[0];

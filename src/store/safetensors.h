@@ -16,6 +16,10 @@
 #define ST_SHARDS_MAX       4096
 #define ST_INDEX_NAME       "model.safetensors.index.json"
 #define ST_SINGLE_NAME      "model.safetensors"
+/* Optional, beside the others: a file whose tensors with this prefix join the checkpoint; its others are not
+ * looked at. Conversions drop the drafting layer, which the original's last shard has. */
+#define ST_DRAFT_NAME   "mtp.safetensors"
+#define ST_DRAFT_PREFIX "mtp."
 
 struct st_tensor {
     char *name;
@@ -32,7 +36,7 @@ struct st_shard {
 };
 
 struct safetensors {
-    struct st_shard *shards; /* in order of name */
+    struct st_shard *shards; /* in order of name, then ST_DRAFT_NAME */
     size_t n_shards, shards_cap;
     struct st_tensor *tensors; /* in order of name */
     size_t n_tensors, tensors_cap;
