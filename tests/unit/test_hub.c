@@ -105,7 +105,7 @@ static void arrives_whole_with_any_cut(void **state)
 /* Short where a stall is wanted; where it is not, a slow machine must not look like one. */
 static uint32_t stall_of(int fault)
 {
-    return fault == HTTPD_STALL || fault == HTTPD_DRIP ? (uint32_t)scaled(150, 1500) : hub_limits().stall_ms;
+    return fault == HTTPD_STALL || fault == HTTPD_DRIP ? (uint32_t)scaled(150, 500) : hub_limits().stall_ms;
 }
 
 static void passing_faults_are_ridden_out(void **state)

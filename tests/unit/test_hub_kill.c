@@ -6,17 +6,19 @@
 #include "base/clock.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 enum { RANDOM_KILLS = 200 };
 
 static char *snapshot, *root, *whole;
-static struct httpd hub = {.commit = HUB_COMMIT, .digests = true};
+static struct httpd *hub; /* shared with the server, a process of its own: forks want one thread */
+static pid_t server;
 static const char *url;
 
 static struct hub_run to(const char *output, bool resume)
 {
-    struct hub_run run = hub_run_to(output, &hub);
+    struct hub_run run = hub_run_to(output, hub);
     run.url = url;
     run.install.resume = resume;
     return run;
@@ -30,9 +32,15 @@ static int set_up(void **state)
     hub_write_digests(snapshot);
     root = fx_temp_fast();
     whole = fx_path(root, "whole.gturbo");
-    hub.dir = snapshot;
-    httpd_start(&hub);
-    url = strdup(hub_url(&hub));
+    void *map = mmap(NULL, sizeof *hub, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(map != MAP_FAILED);
+    hub = map;
+    hub->commit = HUB_COMMIT;
+    hub->digests = true;
+    hub->dir = snapshot;
+    server = httpd_fork(hub);
+    assert_true(server > 0);
+    url = strdup(hub_url(hub));
     struct hub_run run = to(whole, false);
     assert_ok(hub_install(&run, NULL, err));
     return 0;
@@ -41,7 +49,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    httpd_stop(&hub);
+    httpd_kill(server);
+    (void)munmap(hub, sizeof *hub);
     free((char *)(uintptr_t)url);
     fx_drop(snapshot);
     fx_drop(root);
@@ -134,11 +143,11 @@ static void cut_off_at_every_request(void **state)
     for (;; n += step) {
         struct hub_run run = to(output, false);
         run.limits.attempts = 1;
-        httpd_strike(&hub, HTTPD_CLOSE, n, 1000000);
+        httpd_strike(hub, HTTPD_CLOSE, n, 1000000);
         sluice_error e = {0};
         sluice_status status = hub_install(&run, NULL, &e);
-        bool struck = atomic_load(&hub.struck) > 0;
-        httpd_strike(&hub, HTTPD_GOOD, 0, 0);
+        bool struck = atomic_load(&hub->struck) > 0;
+        httpd_strike(hub, HTTPD_GOOD, 0, 0);
         if (!struck)
             break;
         assert_int_equal(status, SLUICE_E_IO);
@@ -226,7 +235,7 @@ static void two_installers(void **state)
     skip_where_forks_cannot_start_threads();
     char *output = fx_path(root, "two.gturbo");
     unsigned busy = 0, done = 0;
-    atomic_store(&hub.pause_us, 2000);
+    atomic_store(&hub->pause_us, 2000);
     pid_t children[3];
     for (size_t i = 0; i < 3; i++) {
         children[i] = fork();
@@ -243,7 +252,7 @@ static void two_installers(void **state)
         done += WEXITSTATUS(status) == 0;
         busy += WEXITSTATUS(status) == 3;
     }
-    atomic_store(&hub.pause_us, 0);
+    atomic_store(&hub->pause_us, 0);
     assert_true(done >= 1);
     assert_int_equal(done + busy, 3);
     fx_assert_same_dir(whole, output);
@@ -257,9 +266,9 @@ static void tampered_partial_is_repaired(void **state)
     char *output = fx_path(root, "tampered.gturbo"), *partial = fx_path(root, "tampered.gturbo.partial");
     struct hub_run run = to(output, false);
     run.limits.attempts = 1;
-    httpd_strike(&hub, HTTPD_CLOSE, 60, 1000000);
+    httpd_strike(hub, HTTPD_CLOSE, 60, 1000000);
     assert_int_equal(hub_install(&run, NULL, NULL), SLUICE_E_IO);
-    httpd_strike(&hub, HTTPD_GOOD, 0, 0);
+    httpd_strike(hub, HTTPD_GOOD, 0, 0);
     fx_flip(fx_path(partial, RESIDENT_NAME), 16384 + 100, true);
     fx_flip(fx_path(partial, "packed_experts/layer_01.bin"), 10, true);
     run = to(output, true);

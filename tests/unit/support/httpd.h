@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -61,6 +63,7 @@ struct httpd {
     _Atomic unsigned requests, struck, refused, peak, active;
     _Atomic uint64_t body_bytes, largest;
     _Atomic int pause_us; /* before each body */
+    _Atomic bool ready;   /* of httpd_fork() */
     uint16_t port;
     int listener;
     pthread_t thread;
@@ -439,6 +442,28 @@ static inline void httpd_stop(struct httpd *s)
     (void)close(s->listener);
     (void)pthread_cond_destroy(&s->idle);
     (void)pthread_mutex_destroy(&s->lock);
+}
+
+/* The same in a process of its own, for tests that fork: `s` lies in shared memory. End it with httpd_kill().
+ */
+static inline pid_t httpd_fork(struct httpd *s)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        httpd_start(s);
+        atomic_store(&s->ready, true);
+        for (;;)
+            (void)pause();
+    }
+    while (child > 0 && !atomic_load(&s->ready))
+        httpd_sleep_ms(1);
+    return child;
+}
+
+static inline void httpd_kill(pid_t server)
+{
+    (void)kill(server, SIGKILL);
+    (void)waitpid(server, NULL, 0);
 }
 
 /* From the next request on, `count` requests after `skip` good ones are struck. */
