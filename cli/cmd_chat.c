@@ -6,6 +6,7 @@
 #include "interrupt.h"
 #include "lines.h"
 #include "prompt.h"
+#include "request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@ struct chat_options {
     const char *install, *system;
     bool quiet;
     struct generation_flags generation;
+    struct request_flags request;
     sluice_engine_options engine;
 };
 
@@ -41,6 +43,8 @@ struct chat {
     sluice_engine *engine;
     sluice_session *session;
     const sluice_generate_options *generate;
+    struct request request;
+    enum reasoning_view reasoning;
     sluice_message *messages;
     size_t n_messages;
     bool has_system, quiet;
@@ -133,23 +137,27 @@ static void tell_end(const struct chat *chat, const struct answer *answer)
 /* EXIT_FAILED ends the chat; anything else returns to the prompt. */
 static int turn(struct chat *chat, const char *question)
 {
-    struct answer answer = {.stream = true};
+    struct answer answer = {.stream = true, .reasoning = chat->reasoning};
     struct prompt prompt = {0};
     push(chat, "user", question);
-    int code = prompt_chat(sluice_engine_tokenizer(chat->engine), chat->messages, chat->n_messages, &prompt);
+    int code = prompt_chat(sluice_engine_tokenizer(chat->engine), &chat->request.chat, chat->messages,
+                           chat->n_messages, &prompt);
     if (code == EXIT_DONE) {
         sluice_session_stats_get(chat->session, &answer.before);
         code = synchronize(chat, &prompt);
     }
     if (code == EXIT_DONE) {
-        code = answer_generate(chat->session, chat->generate, &answer);
+        sluice_generate_options options = *chat->generate;
+        options.chat = prompt.chat;
+        code = answer_generate(chat->session, &options, &answer);
         /* When standard output fails that is all there is to tell. */
         if ((code == EXIT_DONE || code == EXIT_INTERRUPTED) && out_flush())
             tell_end(chat, &answer);
     }
-    /* What was shown stays part of the conversation, also when it was stopped half way. */
-    if (answer.text.n > 0) {
-        push(chat, "assistant", answer.text.bytes);
+    /* What was answered stays part of the conversation, also when it was stopped half way; reasoning does
+     * not. */
+    if (answer_text(&answer)->n > 0) {
+        push(chat, "assistant", answer_text(&answer)->bytes);
         chat->turns++;
     } else {
         pop(chat);
@@ -181,6 +189,27 @@ static enum after do_system(struct chat *chat, const char *rest)
     set_system(chat, *rest != '\0' ? rest : NULL);
     notice(*rest != '\0' ? "The system message is set, from the next question on"
                          : "The system message is removed");
+    return GO_ON;
+}
+
+static enum after do_think(struct chat *chat, const char *rest)
+{
+    bool on = strcmp(rest, "on") == 0;
+    if (!on && strcmp(rest, "off") != 0) {
+        notice("/think takes on or off");
+        return GO_ON;
+    }
+    struct prompt prompt = {0};
+    sluice_thinking before = chat->request.chat.thinking;
+    chat->request.chat.thinking = on ? SLUICE_THINKING_ON : SLUICE_THINKING_OFF;
+    /* A template without a switch says so now, and not at every question. */
+    sluice_message probe = {.role = "user", .content = "?"};
+    if (prompt_chat(sluice_engine_tokenizer(chat->engine), &chat->request.chat, &probe, 1, &prompt) ==
+        EXIT_DONE)
+        notice("Thinking is %s, from the next question on", rest);
+    else
+        chat->request.chat.thinking = before;
+    prompt_free(&prompt);
     return GO_ON;
 }
 
@@ -223,6 +252,7 @@ static const struct chat_command {
 } chat_commands[] = {
     {"clear", "forget the conversation, keep the system message", do_clear, false},
     {"system", "TEXT: set the system message; without TEXT remove it", do_system, true},
+    {"think", "on|off: let the model reason before it answers, or not", do_think, true},
     {"stats", "tokens, rates, memory and cache of this chat", do_stats, false},
     {"help", "this list", do_help, false},
     {"quit", "leave, as Ctrl-D does", do_quit, false},
@@ -303,13 +333,17 @@ static int run(void *options, const struct parse *parse)
 {
     struct chat_options *o = options;
     sluice_generate_options generate;
-    struct chat chat = {.generate = &generate, .quiet = o->quiet};
+    struct chat chat = {.generate = &generate, .quiet = o->quiet, .reasoning = o->request.reasoning};
     sluice_error error;
     int code = generation_options(&o->generation, parse, &generate);
     if (code == EXIT_DONE)
+        code = request_read(&o->request, &chat.request);
+    if (code == EXIT_DONE)
         code = engine_open(o->install, &o->engine, o->quiet, &chat.engine);
-    if (code != EXIT_DONE)
+    if (code != EXIT_DONE) {
+        request_free(&chat.request);
         return code;
+    }
     if ((code = generation_check_model(&o->generation, chat.engine)) != EXIT_DONE)
         goto out;
     if (sluice_session_open(chat.engine, &chat.session, &error) != SLUICE_OK) {
@@ -328,6 +362,7 @@ static int run(void *options, const struct parse *parse)
     set_system(&chat, NULL);
     forget(&chat);
 out:
+    request_free(&chat.request);
     free(chat.messages);
     sluice_session_close(chat.session);
     sluice_engine_close(chat.engine);
@@ -344,6 +379,7 @@ static const struct operand operands[] = {
 static const struct flag_group groups[] = {
     {.title = "Chat", .rows = rows, .n = sizeof rows / sizeof *rows},
     GENERATION_GROUP(struct chat_options, generation),
+    THINKING_GROUP(struct chat_options, request),
     ENGINE_GROUP(struct chat_options, engine),
     DRAFT_GROUP(struct chat_options, engine),
     HELP_GROUP,
@@ -356,7 +392,8 @@ const struct command cmd_chat = {
         "Answers line by line and remembers the conversation; each question computes only what is new. On a "
         "terminal lines can be edited and the history is kept in $XDG_STATE_HOME/sluice. Lines piped in are "
         "answered without a prompt.\n\n"
-        "/clear, /system TEXT, /stats, /help and /quit are commands. Ctrl-C stops an answer; at an empty "
+        "/clear, /system TEXT, /think on|off, /stats, /help and /quit are commands. Ctrl-C stops an answer; "
+        "at an empty "
         "prompt "
         "it leaves with exit code 130. A conversation that no longer fits the context is never cut silently.",
     .examples = "sluice chat gemma.gturbo --memory 4G\n"

@@ -78,6 +78,7 @@ static void add(struct prompts *prompts, const struct check_options *o, const st
                                                    .n_ids = prompt->n_ids,
                                                    .first = o->all_positions ? 0 : first,
                                                    .answer_tokens = answer_tokens};
+    sluice_chat_close(prompt->chat); /* the ids are taken over */
 }
 
 static void release(struct prompts *prompts)
@@ -91,7 +92,7 @@ static int add_question(struct prompts *prompts, const struct check_options *o,
                         const sluice_tokenizer *tokenizer, const char *question)
 {
     struct prompt prompt = {0};
-    int code = prompt_question(tokenizer, question, NULL, &prompt);
+    int code = prompt_question(tokenizer, &(sluice_chat_request){0}, question, NULL, &prompt);
     if (code == EXIT_DONE)
         add(prompts, o, &prompt, prompt.n_ids - 1, o->answer_tokens);
     return code;
@@ -112,11 +113,11 @@ static int add_conversation(struct prompts *prompts, const struct check_options 
     if (sluice_messages_parse(text.bytes, text.n, &messages, &n, &error) != SLUICE_OK) {
         code = fail_error(&error);
     } else if (strcmp(messages[n - 1].role, "assistant") != 0) {
-        code = prompt_chat(tokenizer, messages, n, &prompt);
+        code = prompt_chat(tokenizer, &(sluice_chat_request){0}, messages, n, &prompt);
         if (code == EXIT_DONE)
             add(prompts, o, &prompt, prompt.n_ids - 1, o->answer_tokens);
     } else {
-        code = prompt_chat(tokenizer, messages, n - 1, &before);
+        code = prompt_chat(tokenizer, &(sluice_chat_request){0}, messages, n - 1, &before);
         if (code == EXIT_DONE && sluice_chat_encode(tokenizer, messages, n, false, &prompt.ids, &prompt.n_ids,
                                                     NULL, &error) != SLUICE_OK)
             code = fail_error(&error);

@@ -166,7 +166,8 @@ static int ask(const struct demo_options *o, sluice_engine *engine, const char *
     struct prompt prompt = {0};
     sluice_error error;
     const sluice_generate_options greedy = {.max_tokens = 256};
-    int code = prompt_question(sluice_engine_tokenizer(engine), question, NULL, &prompt);
+    int code =
+        prompt_question(sluice_engine_tokenizer(engine), &(sluice_chat_request){0}, question, NULL, &prompt);
     if (code != EXIT_DONE)
         return code;
     if (sluice_session_open(engine, &session, &error) != SLUICE_OK) {

@@ -6,7 +6,7 @@
 #include "interrupt.h"
 #include "profile.h"
 #include "prompt.h"
-#include "shape.h"
+#include "request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct run_options {
     bool json, quiet, profile;
     const char *routes;
     struct generation_flags generation;
-    struct shape_flags shape;
+    struct request_flags request;
     sluice_engine_options engine;
 };
 
@@ -33,7 +33,7 @@ static const struct flag prompt_rows[] = {
      .value = "TEXT",
      FIELD(prompt, const char *),
      .help = "text to complete, as it is, without the chat template",
-     .excludes = "messages-file,system"},
+     .excludes = "messages-file,system,tools,thinking,thinking-tokens,reasoning"},
     {.name = "messages-file",
      .kind = FLAG_STRING,
      .value = "FILE",
@@ -113,14 +113,29 @@ static int choose_source(const struct run_options *o, struct source *source)
     return EXIT_DONE;
 }
 
+/* A conversation brings what shapes its answer; for plain text that goes to the options. */
 static int encode(const struct run_options *o, const struct source *source, const sluice_tokenizer *tokenizer,
-                  struct prompt *prompt)
+                  struct prompt *prompt, sluice_generate_options *options)
 {
-    if (source->raw != NULL)
-        return prompt_raw(tokenizer, source->raw, prompt);
+    struct request request;
+    sluice_error error;
+    int code = request_read(&o->request, &request);
+    if (code != EXIT_DONE)
+        return code;
+    const sluice_chat_request *chat = &request.chat;
     if (source->file != NULL)
-        return prompt_file(tokenizer, source->file, o->system, prompt);
-    return prompt_question(tokenizer, source->question.bytes, o->system, prompt);
+        code = prompt_file(tokenizer, chat, source->file, o->system, prompt);
+    else if (source->raw == NULL)
+        code = prompt_question(tokenizer, chat, source->question.bytes, o->system, prompt);
+    else
+        code = prompt_raw(tokenizer, source->raw, prompt);
+    if (code == EXIT_DONE && source->raw != NULL && chat->format != SLUICE_FORMAT_TEXT &&
+        sluice_constraint_open(tokenizer, chat->format, chat->shape, chat->shape_bytes, &options->constraint,
+                               &error) != SLUICE_OK)
+        code = fail_error(&error);
+    options->chat = prompt->chat;
+    request_free(&request);
+    return code;
 }
 
 /* ---- the JSON object ---- */
@@ -167,9 +182,9 @@ static void print_json(const struct answer *answer, const struct prompt *prompt,
     const sluice_generated *g = &answer->generated;
     json_t *object = json_pack(
         "{s:s, s:s%, s:O, s:s, s:{s:I, s:I, s:I}, s:o, s:o}", "model", info->model_id, "text",
-        answer->text.bytes, answer->text.n, "ids", answer->ids, "finish_reason", finish_name(g->finish),
-        "usage", "prompt_tokens", (json_int_t)prompt->n_ids, "completion_tokens", (json_int_t)g->tokens,
-        "total_tokens", (json_int_t)prompt->n_ids + (json_int_t)g->tokens, "timings",
+        answer_text(answer)->bytes, answer_text(answer)->n, "ids", answer->ids, "finish_reason",
+        finish_name(g->finish), "usage", "prompt_tokens", (json_int_t)prompt->n_ids, "completion_tokens",
+        (json_int_t)g->tokens, "total_tokens", (json_int_t)prompt->n_ids + (json_int_t)g->tokens, "timings",
         json_timings(&answer->before, &answer->after), "stats", json_stats(&answer->before, &answer->after));
     if (g->stop_id >= 0)
         json_object_set_new(object, "stop_id", json_integer(g->stop_id));
@@ -180,6 +195,7 @@ static void print_json(const struct answer *answer, const struct prompt *prompt,
         snprintf(seed, sizeof seed, "%" PRIu64, options->sampling.seed);
         json_object_set_new(object, "seed", json_string(seed));
     }
+    answer_json(answer, object);
     if (answer->with_logprobs)
         json_object_set(object, "logprobs", answer->logprobs);
     if (profile != NULL)
@@ -208,6 +224,7 @@ static int generate(const struct run_options *o, const sluice_generate_options *
     struct answer answer = {.stream = !o->json,
                             .collect = o->json,
                             .with_logprobs = with_logprobs,
+                            .reasoning = o->request.reasoning,
                             .tokenizer = sluice_engine_tokenizer(engine)};
     sluice_profile profile;
     if (o->routes != NULL && sluice_session_record_routes(session, o->routes, &error) != SLUICE_OK)
@@ -234,24 +251,8 @@ static int generate(const struct run_options *o, const sluice_generate_options *
     return end_recording(o, session, code);
 }
 
-static int constrain(const struct run_options *o, const sluice_tokenizer *tokenizer,
-                     sluice_generate_options *options)
-{
-    sluice_format format;
-    struct text text;
-    sluice_error error;
-    int code = shape_read(&o->shape, &format, &text);
-    if (code != EXIT_DONE || format == SLUICE_FORMAT_TEXT)
-        return code;
-    if (sluice_constraint_open(tokenizer, format, text.bytes, text.n, &options->constraint, &error) !=
-        SLUICE_OK)
-        code = fail_error(&error);
-    text_free(&text);
-    return code;
-}
-
-static int answer_prompt(struct run_options *o, const struct source *source,
-                         sluice_generate_options *options, bool with_logprobs)
+static int answer_prompt(struct run_options *o, const struct source *source, sluice_generate_options *options,
+                         bool with_logprobs)
 {
     sluice_engine *engine = NULL;
     sluice_session *session = NULL;
@@ -261,8 +262,7 @@ static int answer_prompt(struct run_options *o, const struct source *source,
     if (code != EXIT_DONE)
         return code;
     if ((code = generation_check_model(&o->generation, engine)) != EXIT_DONE ||
-        (code = encode(o, source, sluice_engine_tokenizer(engine), &prompt)) != EXIT_DONE ||
-        (code = constrain(o, sluice_engine_tokenizer(engine), options)) != EXIT_DONE)
+        (code = encode(o, source, sluice_engine_tokenizer(engine), &prompt, options)) != EXIT_DONE)
         goto out;
     if (prompt.n_ids == 0) {
         code = fail_usage("the prompt is empty");
@@ -312,7 +312,7 @@ static const struct operand operands[] = {
 static const struct flag_group groups[] = {
     {.title = "Prompt", .rows = prompt_rows, .n = sizeof prompt_rows / sizeof *prompt_rows},
     GENERATION_GROUP(struct run_options, generation),
-    SHAPE_GROUP(struct run_options, shape),
+    REQUEST_GROUP(struct run_options, request),
     {.title = "Output", .rows = output_rows, .n = sizeof output_rows / sizeof *output_rows},
     ENGINE_GROUP(struct run_options, engine),
     DRAFT_GROUP(struct run_options, engine),

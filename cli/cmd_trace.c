@@ -57,8 +57,9 @@ static int run(void *options, const struct parse *parse)
     if (code != EXIT_DONE)
         return code;
     const sluice_tokenizer *tokenizer = sluice_engine_tokenizer(engine);
-    code = o->prompt != NULL ? prompt_raw(tokenizer, o->prompt, &prompt)
-                             : prompt_file(tokenizer, o->messages_file, NULL, &prompt);
+    code = o->prompt != NULL
+               ? prompt_raw(tokenizer, o->prompt, &prompt)
+               : prompt_file(tokenizer, &(sluice_chat_request){0}, o->messages_file, NULL, &prompt);
     if (code == EXIT_DONE && prompt.n_ids == 0)
         code = fail_usage("the prompt is empty");
     if (code == EXIT_DONE) {

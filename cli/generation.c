@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -207,49 +208,159 @@ static void collect_token(struct answer *answer, const sluice_piece *piece)
     json_array_append_new(answer->logprobs, entry);
 }
 
+/* ---- what a chat takes apart ---- */
+
+static bool show(struct answer *answer, const char *text, size_t n)
+{
+    answer->showed |= n > 0;
+    return !answer->stream || n == 0 || (out_text(text, n) && out_flush());
+}
+
+/* The reasoning ends: told in one line when it is folded. */
+static void end_thoughts(struct answer *answer)
+{
+    if (!answer->in_thoughts)
+        return;
+    answer->in_thoughts = false;
+    if (answer->reasoning == REASONING_SHOW)
+        notice_text("\n", 1);
+    else if (answer->reasoning == REASONING_FOLD)
+        notice("[thought: %zu characters; --reasoning show tells them]", answer->thoughts.n);
+}
+
+static void begin_call(struct answer *answer, const sluice_delta *delta)
+{
+    if (answer->calls == NULL)
+        answer->calls = json_array();
+    answer->arguments.n = 0;
+    json_array_append_new(answer->calls,
+                          json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", delta->id, "type", "function",
+                                    "function", "name", delta->name, "arguments", ""));
+}
+
+static void add_arguments(struct answer *answer, const sluice_delta *delta)
+{
+    json_t *call = json_array_get(answer->calls, delta->call);
+    text_add(&answer->arguments, delta->text, delta->text_bytes);
+    json_object_set_new(json_object_get(call, "function"), "arguments",
+                        json_stringn(answer->arguments.bytes, answer->arguments.n));
+}
+
+static bool on_delta(struct answer *answer, const sluice_delta *delta)
+{
+    if (delta->kind != SLUICE_DELTA_REASONING)
+        end_thoughts(answer);
+    switch (delta->kind) {
+    case SLUICE_DELTA_CONTENT:
+        text_add(&answer->content, delta->text, delta->text_bytes);
+        return answer->raw || show(answer, delta->text, delta->text_bytes);
+    case SLUICE_DELTA_REASONING:
+        answer->in_thoughts = true;
+        text_add(&answer->thoughts, delta->text, delta->text_bytes);
+        if (answer->stream && answer->reasoning == REASONING_SHOW)
+            notice_text(delta->text, delta->text_bytes);
+        break;
+    case SLUICE_DELTA_CALL:
+        begin_call(answer, delta);
+        break;
+    case SLUICE_DELTA_ARGUMENTS:
+        add_arguments(answer, delta);
+        break;
+    case SLUICE_DELTA_MALFORMED: /* told by the finish; the text is among "raw" */
+        break;
+    }
+    return true;
+}
+
 static bool on_piece(void *user, const sluice_piece *piece)
 {
     struct answer *answer = user;
+    bool go_on = true;
     text_add(&answer->text, piece->text, piece->text_bytes);
     if (answer->collect && piece->token.id >= 0)
         collect_token(answer, piece);
-    if (!answer->stream || piece->text_bytes == 0)
-        return true;
-    return out_text(piece->text, piece->text_bytes) && out_flush();
+    for (size_t i = 0; i < piece->n_deltas; i++)
+        go_on &= on_delta(answer, &piece->deltas[i]);
+    if (!answer->has_chat || answer->raw)
+        go_on &= show(answer, piece->text, piece->text_bytes);
+    return go_on;
+}
+
+/* Calls go to standard output, one JSON object on a line each. */
+static void print_calls(struct answer *answer)
+{
+    for (size_t i = 0; i < json_array_size(answer->calls) && answer->stream; i++) {
+        char *line = json_dumps(json_array_get(answer->calls, i), JSON_COMPACT);
+        if (line != NULL)
+            out_print("%s\n", line);
+        free(line);
+    }
+}
+
+const struct text *answer_text(const struct answer *answer)
+{
+    return answer->has_chat ? &answer->content : &answer->text;
+}
+
+void answer_json(const struct answer *answer, json_t *object)
+{
+    const struct text *content = answer_text(answer);
+    if (answer->thoughts.n > 0)
+        json_object_set_new(object, "reasoning_content",
+                            json_stringn(answer->thoughts.bytes, answer->thoughts.n));
+    if (answer->calls != NULL)
+        json_object_set(object, "tool_calls", answer->calls);
+    if (content->n != answer->text.n)
+        json_object_set_new(object, "raw", json_stringn(answer->text.bytes, answer->text.n));
 }
 
 int answer_generate(sluice_session *session, const sluice_generate_options *options, struct answer *answer)
 {
     sluice_error error;
+    answer->has_chat = options->chat != NULL;
+    answer->raw = options->show_control;
     if (answer->collect) {
         answer->ids = json_array();
         answer->logprobs = json_array();
     }
     sluice_status status = sluice_generate(session, options, on_piece, answer, &answer->generated, &error);
     sluice_session_stats_get(session, &answer->after);
+    end_thoughts(answer);
     text_add(&answer->text, "", 0);
-    if (answer->stream && (answer->text.n == 0 || answer->text.bytes[answer->text.n - 1] != '\n'))
+    text_add(&answer->content, "", 0);
+    const struct text *shown = answer->raw ? &answer->text : answer_text(answer);
+    bool calls_only = shown->n == 0 && answer->calls != NULL;
+    if (answer->stream && !calls_only && (shown->n == 0 || shown->bytes[shown->n - 1] != '\n'))
         out_text("\n", 1);
+    print_calls(answer);
     if (answer->stream)
         out_flush();
     if (status != SLUICE_OK)
         return fail_error(&error);
+    if (answer->generated.finish == SLUICE_FINISH_MALFORMED_CALL)
+        notice("The model began a tool call that is none; --json tells its raw text");
     return answer->generated.finish == SLUICE_FINISH_CANCELLED ? EXIT_INTERRUPTED : EXIT_DONE;
 }
 
 void answer_free(struct answer *answer)
 {
     text_free(&answer->text);
+    text_free(&answer->content);
+    text_free(&answer->thoughts);
+    text_free(&answer->arguments);
     json_decref(answer->ids);
     json_decref(answer->logprobs);
-    answer->ids = answer->logprobs = NULL;
+    json_decref(answer->calls);
+    answer->ids = answer->logprobs = answer->calls = NULL;
 }
 
 const char *finish_name(sluice_finish finish)
 {
     static const char *const names[] = {[SLUICE_FINISH_STOP] = "stop",
                                         [SLUICE_FINISH_LENGTH] = "length",
-                                        [SLUICE_FINISH_CANCELLED] = "cancelled"};
+                                        [SLUICE_FINISH_CANCELLED] = "cancelled",
+                                        [SLUICE_FINISH_TOOL_CALLS] = "tool_calls",
+                                        [SLUICE_FINISH_MALFORMED_CALL] = "malformed_call"};
     return names[finish];
 }
 

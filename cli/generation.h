@@ -4,6 +4,7 @@
 
 #include "flags.h"
 #include "out.h"
+#include "request.h"
 
 struct generation_flags {
     sluice_sampling sampling;
@@ -34,8 +35,14 @@ struct answer {
     bool stream;  /* write the text to standard output as it comes */
     bool collect; /* keep ids and, when asked for, log-probabilities */
     bool with_logprobs;
+    bool raw; /* with a chat: show the text as the model wrote it, marks and all */
+    enum reasoning_view reasoning;
     const sluice_tokenizer *tokenizer; /* spells the tokens of log-probabilities */
-    struct text text;
+    struct text text;                  /* as the model wrote it */
+    struct text content, thoughts;     /* with a chat: the answer, and the reasoning before it */
+    json_t *calls;                     /* with a chat: tool calls as the OpenAI API has them, or NULL */
+    struct text arguments;             /* of the call that comes in */
+    bool has_chat, in_thoughts, showed;
     json_t *ids, *logprobs;
     sluice_generated generated;
     sluice_session_stats before, after; /* of the session, around prompt and answer */
@@ -46,8 +53,12 @@ struct answer {
  * EXIT_FAILED. */
 int answer_generate(sluice_session *session, const sluice_generate_options *options, struct answer *answer);
 void answer_free(struct answer *answer);
+/* The answer without reasoning and calls. */
+const struct text *answer_text(const struct answer *answer);
+/* Add "reasoning_content", "tool_calls" and "raw" where there are such. */
+void answer_json(const struct answer *answer, json_t *object);
 
-/* "stop", "length" or "cancelled". */
+/* "stop", "length", "cancelled", "tool_calls" or "malformed_call". */
 const char *finish_name(sluice_finish finish);
 /* When the answer ended at a limit, say at which and how to raise it. */
 void answer_explain_length(const struct answer *answer, const sluice_generate_options *options,

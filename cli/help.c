@@ -121,7 +121,7 @@ void help_program(void)
     out_print("Usage: sluice COMMAND [arguments] [flags]\n\n"
               "Runs Mixture-of-Experts language models larger than memory.\n\n");
     for (size_t i = 0; i < n_commands; i++)
-        out_print("  %-12s %s\n", commands[i]->name, commands[i]->summary);
+        out_print("  %-14s %s\n", commands[i]->name, commands[i]->summary);
     out_print("\n\"sluice help COMMAND\" tells more. \"sluice --version\" prints the version.\n"
               "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n");
 }

@@ -62,6 +62,21 @@ void input_cut_line_end(struct text *text)
         text->bytes[--text->n] = '\0';
 }
 
+int input_json(const char *path, json_t **root)
+{
+    struct text text;
+    json_error_t error;
+    int code = input_read(path, &text);
+    if (code != EXIT_DONE)
+        return code;
+    *root = json_loadb(text.bytes, text.n, JSON_REJECT_DUPLICATES, &error);
+    text_free(&text);
+    if (*root != NULL)
+        return EXIT_DONE;
+    fail("%s: line %d: %s", strcmp(path, "-") == 0 ? "standard input" : path, error.line, error.text);
+    return EXIT_FAILED;
+}
+
 int input_messages(const char *path, sluice_message **messages, size_t *n_messages)
 {
     struct text json;

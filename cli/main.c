@@ -11,9 +11,10 @@
 #include <string.h>
 
 const struct command *const commands[] = {
-    &cmd_demo,   &cmd_models,  &cmd_install,    &cmd_list,  &cmd_path,      &cmd_rm,    &cmd_import,
-    &cmd_verify, &cmd_inspect, &cmd_plan,       &cmd_probe, &cmd_run,       &cmd_chat,  &cmd_tokenize,
-    &cmd_check,  &cmd_trace,   &cmd_trace_diff, &cmd_bench, &cmd_cache_sim, &cmd_synth, &cmd_help,
+    &cmd_demo,   &cmd_models,    &cmd_install,        &cmd_list,  &cmd_path,  &cmd_rm,
+    &cmd_import, &cmd_verify,    &cmd_inspect,        &cmd_plan,  &cmd_probe, &cmd_run,
+    &cmd_chat,   &cmd_tokenize,  &cmd_apply_template, &cmd_check, &cmd_trace, &cmd_trace_diff,
+    &cmd_bench,  &cmd_cache_sim, &cmd_synth,          &cmd_help,
 };
 const size_t n_commands = sizeof commands / sizeof commands[0];
 

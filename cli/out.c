@@ -75,6 +75,11 @@ static void start_failure(void)
     fprintf(stderr, command_name != NULL ? "sluice %s: " : "sluice: ", command_name);
 }
 
+void notice_text(const char *text, size_t bytes)
+{
+    fwrite(text, 1, bytes, stderr);
+}
+
 void notice(const char *format, ...)
 {
     va_list values;

@@ -25,6 +25,8 @@ int out_finish(int code);
 
 /* Standard error: a line of its own. notice() says what happened, fail() why something did not. */
 void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A part of a longer text on standard error. */
+void notice_text(const char *text, size_t bytes);
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* As fail(), with a pointer to the command's help; returns EXIT_USAGE. */
 int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -528,12 +528,71 @@ sluice_status sluice_constraint_open(const sluice_tokenizer *tokenizer, sluice_f
                                      sluice_error *err);
 void sluice_constraint_close(sluice_constraint *constraint);
 
+/* ---- chat: tools, reasoning, structured answers ---- */
+
+typedef enum sluice_thinking {
+    SLUICE_THINKING_DEFAULT = 0, /* what the template does by itself */
+    SLUICE_THINKING_ON,
+    SLUICE_THINKING_OFF,
+} sluice_thinking;
+
+/* One request. Texts are JSON as the OpenAI chat API has it; NULL: not given. Zero the rest. */
+typedef struct sluice_chat_request {
+    const char *messages; /* a list of {"role", "content", "tool_calls", "tool_call_id", …} */
+    size_t messages_bytes;
+    const char *tools; /* a list of {"type": "function", "function": {…}} */
+    size_t tools_bytes;
+    const char *tool_choice; /* NULL or "auto", "none", "required", or the name of the function to call */
+    bool one_call;           /* with "required": one call, not several */
+    sluice_thinking thinking;
+    uint32_t thinking_tokens; /* most tokens of reasoning, which is then closed; 0: no limit */
+    sluice_format format;     /* of the answer, behind any reasoning */
+    const char *shape;        /* the schema or grammar of `format` */
+    size_t shape_bytes;
+    const char *variables; /* an object: more variables for the template */
+    size_t variables_bytes;
+    bool no_generation_prompt; /* do not open the assistant's turn */
+} sluice_chat_request;
+
+/* A request made ready: its prompt as tokens, and what is needed to take the answer apart. By one thread at a
+ * time; the tokenizer must outlive it. */
+typedef struct sluice_chat sluice_chat;
+
+/* Check a request and render it. SLUICE_E_UNSUPPORTED: the model's template has no place for what is asked,
+ * or a schema cannot be honoured. */
+sluice_status sluice_chat_open(const sluice_tokenizer *tokenizer, const sluice_chat_request *request,
+                               sluice_chat **chat, sluice_error *err);
+void sluice_chat_close(sluice_chat *chat);
+/* The prompt, as tokens and as text. Owned by the chat. */
+const int32_t *sluice_chat_ids(const sluice_chat *chat, size_t *n_ids);
+const char *sluice_chat_text(const sluice_chat *chat, size_t *text_bytes);
+
+typedef enum sluice_delta_kind {
+    SLUICE_DELTA_CONTENT = 0,
+    SLUICE_DELTA_REASONING,
+    SLUICE_DELTA_CALL,      /* a call begins: its id and name; its arguments follow */
+    SLUICE_DELTA_ARGUMENTS, /* a part of the arguments, a JSON text of at most 1024 bytes */
+    SLUICE_DELTA_MALFORMED, /* the raw text of a call that is not one; nothing of it was handed out as a call
+                             */
+} sluice_delta_kind;
+
+/* A piece of the answer, taken apart. */
+typedef struct sluice_delta {
+    sluice_delta_kind kind;
+    const char *text; /* not of SLUICE_DELTA_CALL */
+    size_t text_bytes;
+    uint32_t call;         /* index of the call */
+    const char *id, *name; /* of SLUICE_DELTA_CALL, NUL-terminated */
+} sluice_delta;
+
 /* ---- generation ---- */
 
 typedef enum sluice_finish {
     SLUICE_FINISH_STOP = 0, /* the model ended its turn, or a stop string was completed */
     SLUICE_FINISH_LENGTH,   /* max_tokens, or the context is full */
     SLUICE_FINISH_CANCELLED,
+    SLUICE_FINISH_TOOL_CALLS,     /* as STOP, and the answer has tool calls (with a chat) */
+    SLUICE_FINISH_MALFORMED_CALL, /* as STOP, and something that began as a call is none (with a chat) */
 } sluice_finish;
 
 typedef struct sluice_piece {
@@ -542,6 +601,8 @@ typedef struct sluice_piece {
     sluice_token_logprob token;      /* id -1 in the last piece, which only flushes held-back text */
     const sluice_token_logprob *top; /* n_top_logprobs rows */
     uint32_t n_top;
+    const sluice_delta *deltas; /* with a chat: the same text taken apart, as far as it is certain */
+    size_t n_deltas;
 } sluice_piece;
 
 /* Return false to stop. */
@@ -557,9 +618,12 @@ typedef struct sluice_generate_options {
     uint32_t top_logprobs; /* 0..20 */
     bool ignore_stop_ids;
     bool show_control;
-    sluice_constraint
-        *constraint; /* NULL: none. The text ends only where the grammar lets it, unless a limit
-                        ends it (then finish says SLUICE_FINISH_LENGTH); not with stop strings */
+    /* NULL: none. The text ends only where the grammar lets it, unless a limit ends it (then finish says
+     * SLUICE_FINISH_LENGTH); not with stop strings. */
+    sluice_constraint *constraint;
+    /* NULL: text only. Takes the answer apart, and shapes it as the request asked; not together with
+     * `constraint`. */
+    sluice_chat *chat;
 } sluice_generate_options;
 
 typedef struct sluice_generated {

@@ -2,7 +2,7 @@
 #include "run/session.h"
 
 #include "base/clock.h"
-#include "run/constraint.h"
+#include "run/chat.h"
 #include "text/stops.h"
 
 #include <string.h>
@@ -51,7 +51,9 @@ static bool is_stop_id(const struct generation *g, int32_t id)
     return false;
 }
 
-static bool show(struct generation *g, const sluice_token_logprob *token, uint32_t n_top)
+/* Hand out what is final. *go_on: the caller wants more. */
+static sluice_status show(struct generation *g, const sluice_token_logprob *token, uint32_t n_top,
+                          bool *go_on, sluice_error *err)
 {
     sluice_piece piece = {
         .text = g->final.p ? g->final.p : "",
@@ -60,15 +62,22 @@ static bool show(struct generation *g, const sluice_token_logprob *token, uint32
         .top = g->top,
         .n_top = n_top,
     };
-    bool go_on = !g->fn || g->fn(g->user, &piece);
+    if (g->options->chat) {
+        TRY(chat_feed(g->options->chat, piece.text, piece.text_bytes, err));
+        TRY(chat_deltas(g->options->chat, &piece.deltas, &piece.n_deltas, err));
+    }
+    *go_on = !g->fn || g->fn(g->user, &piece);
     str_clear(&g->final);
-    return go_on;
+    return SLUICE_OK;
 }
 
 /* Decode a token and move what is final to g->final. *hit: the stop string that it completed, or -1. */
 static sluice_status feed(struct generation *g, int32_t id, int *hit, sluice_error *err)
 {
     str_clear(&g->decoder.out);
+    /* Marks of a chat are control tokens, which are silent otherwise. */
+    g->decoder.show_control =
+        g->options->show_control || (g->options->chat && chat_shows(g->options->chat, id));
     TRY(tok_stream_push(&g->decoder, id, err));
     return stops_feed(&g->stops, g->decoder.out.p ? g->decoder.out.p : "", g->decoder.out.len, &g->final, hit,
                       err);
@@ -89,24 +98,45 @@ static sluice_status flush(struct generation *g, sluice_generated *result, sluic
         else
             result->stop_string = hit, result->finish = SLUICE_FINISH_STOP;
     }
-    if (g->final.len)
-        (void)show(g, &NO_TOKEN, 0);
-    return SLUICE_OK;
+    bool go_on, rest = g->final.len > 0;
+    if (g->options->chat) {
+        sluice_chat *chat = g->options->chat;
+        TRY(chat_feed(chat, g->final.p ? g->final.p : "", g->final.len, err));
+        TRY(chat_finish(chat, result->finish != SLUICE_FINISH_STOP, err));
+        result->finish = chat_finish_reason(chat, result->finish);
+        sluice_piece piece = {
+            .text = g->final.p ? g->final.p : "", .text_bytes = g->final.len, .token = NO_TOKEN};
+        TRY(chat_deltas(chat, &piece.deltas, &piece.n_deltas, err));
+        if (g->fn && (rest || piece.n_deltas))
+            (void)g->fn(g->user, &piece);
+        return SLUICE_OK;
+    }
+    return rest ? show(g, &NO_TOKEN, 0, &go_on, err) : SLUICE_OK;
 }
 
-/* Draw the next token, from what the constraint allows. */
-static sluice_status draw(struct generation *g, sluice_token_logprob *token, sluice_error *err)
+/* Draw the next token, from what is allowed. *complete: nothing can follow it. */
+static sluice_status draw(struct generation *g, sluice_token_logprob *token, bool *complete,
+                          sluice_error *err)
 {
     sluice_session *s = g->session;
-    sluice_constraint *constraint = g->options->constraint;
+    sluice_chat *chat = g->options->chat;
+    sluice_constraint *constraint = chat ? chat_constraint(chat) : g->options->constraint;
+    const uint64_t *forced = chat ? chat_forced(chat) : NULL;
     size_t n_stops;
     const int32_t *stops = stop_ids(g, &n_stops);
-    if (constraint)
+    *complete = false;
+    if (forced)
+        s->sampler.allowed = forced;
+    else if (constraint)
         TRY(constraint_allow(constraint, &s->sampler, stops, n_stops, err));
     sluice_status status =
         sluice_session_sample(s, &g->options->sampling, token, g->top, g->options->top_logprobs, err);
     s->sampler.allowed = NULL;
-    return status;
+    TRY(status);
+    if (chat)
+        chat_count(chat);
+    return constraint && !is_stop_id(g, token->id) ? constraint_take(constraint, token->id, complete, err)
+                                                   : SLUICE_OK;
 }
 
 static sluice_status loop(struct generation *g, sluice_generated *result, sluice_error *err)
@@ -128,19 +158,18 @@ static sluice_status loop(struct generation *g, sluice_generated *result, sluice
         sluice_token_logprob token;
         int hit;
         bool complete = false;
-        TRY(draw(g, &token, err));
+        TRY(draw(g, &token, &complete, err));
         if (is_stop_id(g, token.id)) {
             result->stop_id = token.id;
             result->finish = SLUICE_FINISH_STOP;
             return SLUICE_OK;
         }
         result->tokens++;
-        if (o->constraint)
-            TRY(constraint_take(o->constraint, token.id, &complete, err));
         TRY(feed(g, token.id, &hit, err));
         phase_enter(clock, PHASE_OTHER);
         s->stats.decode_ns += clock_ns() - from;
-        bool go_on = show(g, &token, n_top);
+        bool go_on;
+        TRY(show(g, &token, n_top, &go_on, err));
         if (hit >= 0) {
             result->stop_string = hit;
             result->finish = SLUICE_FINISH_STOP;
@@ -175,12 +204,16 @@ sluice_status sluice_generate(sluice_session *session, const sluice_generate_opt
                        "%u log-probabilities per token were asked for, the most is %d", options->top_logprobs,
                        TOP_LOGPROBS_MAX);
     TRY(sluice_sampling_check(&options->sampling, err));
-    if (options->constraint && options->n_stops)
+    if (options->constraint && options->chat)
+        return err_set(err, SLUICE_E_ARGUMENT, "a chat brings its own constraint; give one or the other");
+    if ((options->constraint || (options->chat && options->chat->constraint)) && options->n_stops)
         return err_set(
             err, SLUICE_E_ARGUMENT,
             "stop strings would cut an answer that a grammar or schema shapes; give one or the other");
     if (options->constraint)
         constraint_restart(options->constraint);
+    if (options->chat)
+        chat_begin(options->chat);
     *result = (sluice_generated){.stop_id = -1, .stop_string = -1};
     struct generation g = {.session = session, .options = options, .fn = fn, .user = user};
     sluice_status status;

@@ -121,6 +121,10 @@ size_t walker_memory(const struct walker *walker);
 
 /* ---- sources ---- */
 
+/* The same as rules of a builder, for grammars with parts of several kinds. */
+uint32_t grammar_gbnf_rule(struct grammar_builder *b, const char *text, size_t n);
+uint32_t grammar_schema_rule(struct grammar_builder *b, const char *schema, size_t n);
+
 /* GBNF: rules "name ::= …" with literals, classes, groups, * + ? {m,n}; the first is `root`. */
 sluice_status grammar_from_gbnf(const char *text, size_t n, struct grammar **grammar, sluice_error *err);
 /* A JSON value that the schema (a JSON text) accepts. `schema` NULL: any object. A keyword that cannot be

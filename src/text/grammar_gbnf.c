@@ -13,7 +13,7 @@ enum {
 };
 
 struct gbnf {
-    struct grammar_builder b;
+    struct grammar_builder *b;
     const char *p;
     size_t n, at;
     int line, depth;
@@ -29,12 +29,12 @@ static uint32_t alternatives(struct gbnf *g, uint32_t from);
 
 static void fail(struct gbnf *g, const char *what)
 {
-    (void)grammar_fail(&g->b, SLUICE_E_FORMAT, "the grammar, line %d: %s", g->line, what);
+    (void)grammar_fail(g->b, SLUICE_E_FORMAT, "the grammar, line %d: %s", g->line, what);
 }
 
 static bool good(const struct gbnf *g)
 {
-    return g->b.status == SLUICE_OK;
+    return g->b->status == SLUICE_OK;
 }
 
 /* ---- characters ---- */
@@ -133,10 +133,10 @@ static void literal(struct gbnf *g, uint32_t from, uint32_t to)
         char bytes[4];
         uint32_t cp = character(g);
         if (good(g))
-            from = grammar_text(&g->b, from, bytes, utf8_encode(cp, bytes));
+            from = grammar_text(g->b, from, bytes, utf8_encode(cp, bytes));
     }
     g->at++;
-    grammar_empty(&g->b, from, to);
+    grammar_empty(g->b, from, to);
 }
 
 static void class(struct gbnf *g, uint32_t from, uint32_t to)
@@ -165,7 +165,7 @@ static void class(struct gbnf *g, uint32_t from, uint32_t to)
     }
     if (n == 0)
         fail(g, "a class is empty");
-    grammar_chars(&g->b, from, negate ? outside : ranges, n, to);
+    grammar_chars(g->b, from, negate ? outside : ranges, n, to);
 }
 
 /* The rule of a name, made when first mentioned. */
@@ -178,13 +178,13 @@ static uint32_t rule_named(struct gbnf *g, const char *name, struct named **out)
         }
     }
     if (!mem_grow((void **)&g->names, &g->cap_names, g->n_names + 1, sizeof *g->names)) {
-        (void)grammar_fail(&g->b, SLUICE_E_MEMORY, "not enough memory for a grammar");
+        (void)grammar_fail(g->b, SLUICE_E_MEMORY, "not enough memory for a grammar");
         return 0;
     }
     *out = &g->names[g->n_names++];
     memset(*out, 0, sizeof **out);
     memcpy((*out)->name, name, strlen(name));
-    (*out)->rule = grammar_rule(&g->b);
+    (*out)->rule = grammar_rule(g->b);
     return (*out)->rule;
 }
 
@@ -247,10 +247,10 @@ static bool element(struct gbnf *g, uint32_t from, uint32_t to)
         class(g, from, to);
     } else if (c == '.') {
         g->at++;
-        grammar_chars(&g->b, from, &ANY, 1, to);
+        grammar_chars(g->b, from, &ANY, 1, to);
     } else if (c == '(') {
         if (++g->depth > GBNF_DEPTH_MAX)
-            (void)grammar_fail(&g->b, SLUICE_E_UNSUPPORTED,
+            (void)grammar_fail(g->b, SLUICE_E_UNSUPPORTED,
                                "the grammar, line %d: groups are nested deeper than %d levels", g->line,
                                GBNF_DEPTH_MAX);
         g->at++;
@@ -260,10 +260,10 @@ static bool element(struct gbnf *g, uint32_t from, uint32_t to)
             fail(g, "\")\" is expected");
         g->at++;
         g->depth--;
-        grammar_empty(&g->b, end, to);
+        grammar_empty(g->b, end, to);
     } else if (in_name(c)) {
         if (read_name(g, name))
-            grammar_call(&g->b, from, rule_named(g, name, &named), to);
+            grammar_call(g->b, from, rule_named(g, name, &named), to);
     } else {
         return false;
     }
@@ -276,8 +276,8 @@ static uint32_t sequence(struct gbnf *g, uint32_t from)
     while (good(g)) {
         uint32_t rule, least, most;
         size_t before = g->at;
-        rule = grammar_rule(&g->b);
-        if (!element(g, grammar_start(&g->b, rule), grammar_end(&g->b, rule))) {
+        rule = grammar_rule(g->b);
+        if (!element(g, grammar_start(g->b, rule), grammar_end(g->b, rule))) {
             if (peek(g) && strchr("*+?{", peek(g)))
                 fail(g, "a repetition has nothing to repeat");
             return from;
@@ -288,7 +288,7 @@ static uint32_t sequence(struct gbnf *g, uint32_t from)
         least = most = 1;
         if (quantifier(g, &least, &most))
             skip(g, g->depth > 0);
-        from = grammar_repeat(&g->b, from, rule, least, most);
+        from = grammar_repeat(g->b, from, rule, least, most);
         if (g->at == before)
             return from;
     }
@@ -297,11 +297,11 @@ static uint32_t sequence(struct gbnf *g, uint32_t from)
 
 static uint32_t alternatives(struct gbnf *g, uint32_t from)
 {
-    uint32_t end = grammar_position(&g->b);
+    uint32_t end = grammar_position(g->b);
     for (;;) {
-        uint32_t branch = grammar_position(&g->b);
-        grammar_empty(&g->b, from, branch);
-        grammar_empty(&g->b, sequence(g, branch), end);
+        uint32_t branch = grammar_position(g->b);
+        grammar_empty(g->b, from, branch);
+        grammar_empty(g->b, sequence(g, branch), end);
         if (!good(g) || peek(g) != '|')
             return end;
         g->at++;
@@ -326,38 +326,39 @@ static void definition(struct gbnf *g)
     if (!good(g))
         return;
     if (named->defined)
-        (void)grammar_fail(&g->b, SLUICE_E_FORMAT, "the grammar, line %d: rule \"%s\" is defined twice",
+        (void)grammar_fail(g->b, SLUICE_E_FORMAT, "the grammar, line %d: rule \"%s\" is defined twice",
                            g->line, name);
     named->defined = true;
-    grammar_empty(&g->b, alternatives(g, grammar_start(&g->b, rule)), grammar_end(&g->b, rule));
+    grammar_empty(g->b, alternatives(g, grammar_start(g->b, rule)), grammar_end(g->b, rule));
     if (good(g) && peek(g) != '\n' && peek(g) != '\r' && g->at < g->n)
         fail(g, "the end of the line is expected");
 }
 
-static void read_all(struct gbnf *g, uint32_t *root)
+uint32_t grammar_gbnf_rule(struct grammar_builder *b, const char *text, size_t n)
 {
+    struct gbnf g = {.b = b, .p = text, .n = n, .line = 1};
     struct named *named = NULL;
-    for (skip(g, true); good(g) && g->at < g->n; skip(g, true))
-        definition(g);
-    *root = rule_named(g, "root", &named);
-    for (size_t i = 0; i < g->n_names; i++)
-        if (!g->names[i].defined)
-            (void)grammar_fail(&g->b, SLUICE_E_FORMAT, "the grammar has no rule \"%s\"", g->names[i].name);
+    if (n > GBNF_BYTES_MAX)
+        (void)grammar_fail(b, SLUICE_E_FORMAT, "the grammar has %zu bytes, the limit is %d", n,
+                           GBNF_BYTES_MAX);
+    else if (utf8_valid_prefix(text, n) != n)
+        (void)grammar_fail(b, SLUICE_E_FORMAT, "the grammar is not UTF-8");
+    for (skip(&g, true); good(&g) && g.at < g.n; skip(&g, true))
+        definition(&g);
+    uint32_t root = good(&g) ? rule_named(&g, "root", &named) : 0;
+    for (size_t i = 0; i < g.n_names; i++)
+        if (!g.names[i].defined)
+            (void)grammar_fail(b, SLUICE_E_FORMAT, "the grammar has no rule \"%s\"", g.names[i].name);
+    mem_free(g.names);
+    return root;
 }
 
 sluice_status grammar_from_gbnf(const char *text, size_t n, struct grammar **grammar, sluice_error *err)
 {
-    struct gbnf g = {.p = text, .n = n, .line = 1};
-    uint32_t root = 0;
-    *grammar = NULL;
-    if (n > GBNF_BYTES_MAX)
-        return err_set(err, SLUICE_E_FORMAT, "the grammar has %zu bytes, the limit is %d", n, GBNF_BYTES_MAX);
-    if (utf8_valid_prefix(text, n) != n)
-        return err_set(err, SLUICE_E_FORMAT, "the grammar is not UTF-8");
-    grammar_builder_open(&g.b, err);
-    read_all(&g, &root);
-    sluice_status status = grammar_finish(&g.b, root, "the grammar", grammar);
-    grammar_builder_close(&g.b);
-    mem_free(g.names);
+    struct grammar_builder b;
+    grammar_builder_open(&b, err);
+    uint32_t root = grammar_gbnf_rule(&b, text, n);
+    sluice_status status = grammar_finish(&b, root, "the grammar", grammar);
+    grammar_builder_close(&b);
     return status;
 }

@@ -608,19 +608,26 @@ uint32_t schema_rule(struct json_rules *j, const json_t *root, const json_t *sch
     return rule;
 }
 
+uint32_t grammar_schema_rule(struct grammar_builder *b, const char *schema, size_t n)
+{
+    struct json_rules j = {.b = b};
+    json_t *root = NULL;
+    mem_hook_json();
+    if (!schema)
+        return jrule_any_object(&j);
+    if (b->status == SLUICE_OK)
+        b->status = json_parse(schema, n, "the schema", &root, b->err);
+    uint32_t rule = b->status == SLUICE_OK ? schema_rule(&j, root, root) : 0;
+    json_decref(root);
+    return rule;
+}
+
 sluice_status grammar_from_schema(const char *schema, size_t n, struct grammar **grammar, sluice_error *err)
 {
     struct grammar_builder b;
-    struct json_rules j = {.b = &b};
-    json_t *root = NULL;
-    *grammar = NULL;
-    mem_hook_json();
-    if (schema)
-        TRY(json_parse(schema, n, "the schema", &root, err));
     grammar_builder_open(&b, err);
-    uint32_t rule = schema ? schema_rule(&j, root, root) : jrule_any_object(&j);
+    uint32_t rule = grammar_schema_rule(&b, schema, n);
     sluice_status status = grammar_finish(&b, rule, schema ? "the schema" : "a JSON object", grammar);
     grammar_builder_close(&b);
-    json_decref(root);
     return status;
 }

@@ -30,4 +30,7 @@ sluice_status template_render(const struct template *template, const struct temp
 /* Whether the template names this variable anywhere. Tells what it can do: enable_thinking, tools, … */
 bool template_mentions(const struct template *template, const char *name);
 
+/* Whether some text or string literal of the template contains this. */
+bool template_contains(const struct template *template, const char *text);
+
 #endif

@@ -547,3 +547,11 @@ bool template_mentions(const struct template *t, const char *name)
             return true;
     return false;
 }
+
+bool template_contains(const struct template *t, const char *text)
+{
+    for (const struct tmpl_token *token = t->tokens; token->kind != TMPL_END; token++)
+        if ((token->kind == TMPL_DATA || token->kind == TMPL_STRING) && strstr(token->p, text))
+            return true;
+    return false;
+}
