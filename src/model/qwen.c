@@ -388,14 +388,28 @@ static const struct tensor_alias ALIASES[] = {
 static const char *const KEEP_8_BITS[] = {"mlp.gate.", "mlp.shared_expert_gate.", NULL};
 static const char *const STOPS[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
-#define QWEN_FAMILY(NAME, TYPES, OPEN)                                                                       \
-    {                                                                                                        \
-        .name = (NAME), .model_types = (TYPES), .skip = SKIP, .aliases = ALIASES,                            \
-        .keep_8_bits = KEEP_8_BITS, .stop_spellings = STOPS, .open = (OPEN), .close = qwen_close,            \
-        .arrange = qwen_arrange, .describe = qwen_describe, .bind = qwen_bind,                               \
-        .scratch_bytes = qwen_scratch_bytes, .scratch_open = qwen_scratch_open, .forward = qwen_forward,     \
-        .settle = qwen_settle, .draft = qwen_draft, .guess = qwen_guess,                                     \
-    }
+#define QWEN_FAMILY                                                                                          \
+    .skip = SKIP, .aliases = ALIASES, .keep_8_bits = KEEP_8_BITS, .stop_spellings = STOPS,                   \
+    .close = qwen_close, .arrange = qwen_arrange, .describe = qwen_describe, .bind = qwen_bind,              \
+    .scratch_bytes = qwen_scratch_bytes, .scratch_open = qwen_scratch_open, .forward = qwen_forward,         \
+    .settle = qwen_settle
 
-const struct family QWEN36 = QWEN_FAMILY("qwen36", QWEN36_TYPES, qwen36_open);
-const struct family QWEN38 = QWEN_FAMILY("qwen38", QWEN38_TYPES, qwen38_open);
+const struct family QWEN36 = {
+    .name = "qwen36",
+    .full_size = &QWEN36_FULL_SIZE,
+    .model_types = QWEN36_TYPES,
+    .open = qwen36_open,
+    .guess = qwen_guess,
+    QWEN_FAMILY,
+};
+
+const struct family QWEN38 = {
+    .name = "qwen38",
+    .full_size = &QWEN38_FULL_SIZE,
+    .model_types = QWEN38_TYPES,
+    .open = qwen38_open,
+    .extra_file = "mtp.safetensors",
+    .extra_prefix = "mtp.",
+    .draft = qwen_draft,
+    QWEN_FAMILY,
+};

@@ -430,6 +430,8 @@ sluice_status engine_recipe_of(const json_t *config, model_has_fn has, void *nam
         .n_layers = model->n_layers,
         .n_experts = model->n_experts,
         .skip = model->family->skip,
+        .extra_file = model->drafts ? NULL : model->family->extra_file,
+        .extra_prefix = model->family->extra_prefix,
         .aliases = model->family->aliases,
         .keep_8_bits = model->family->keep_8_bits,
     };

@@ -205,6 +205,10 @@ static uint32_t choose_chunk(const sluice_engine_options *options, const struct 
     return chunk;
 }
 
+/* An expert computes while the next one is read; fewer slots than a token needs only mean that it takes them
+ * in turn. Where memory is short, that is slow, but it is. */
+enum { SLOTS_LEAST = 2 };
+
 /* ---- the plan ---- */
 
 /* What is charged to the process without being of an arena. */
@@ -241,7 +245,7 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     plan->experts_per_layer = model->n_experts;
     uint64_t resident = arena_charge((size_t)store->resident_bytes);
     uint64_t opening = TOKENIZER_OPENING * tokenizer_bytes + RESERVE_BYTES;
-    uint32_t least = model->n_experts == 0 ? 0 : model->top_k < 2 ? 2 : model->top_k;
+    uint32_t least = model->n_experts == 0 ? 0 : SLOTS_LEAST;
     uint64_t least_slots = least ? experts_bytes(store, least, plan_spares(options)) : 0;
     uint64_t least_mapped = resident + sessions_bytes(options, model, least_chunk(options)) + least_slots;
     plan->minimum_bytes = least_mapped + unmetered(tokenizer_bytes, least_mapped);

@@ -78,9 +78,22 @@ static sluice_status name_paths(struct install *w, sluice_error *err)
     return receipt_absolute(w->output, &w->absolute, err);
 }
 
-bool install_source_has(void *st, const char *name)
+static bool source_has(void *st, const char *name)
 {
     return safetensors_find(st, name) != NULL;
+}
+
+sluice_status install_recipe(struct install *w, recipe_fn fn, sluice_error *err)
+{
+    TRY(fn(w->config, source_has, w->st, &w->recipe, err));
+    if (!w->recipe.extra_file)
+        return SLUICE_OK;
+    bool added = false;
+    TRY(safetensors_add(w->st, w->source, w->recipe.extra_file, w->recipe.extra_prefix, &added, err));
+    if (!added)
+        return SLUICE_OK;
+    recipe_free(&w->recipe); /* with the names that there are now */
+    return fn(w->config, source_has, w->st, &w->recipe, err);
 }
 
 static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *err)
@@ -95,7 +108,7 @@ static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *
     TRY(safetensors_open(&w->st, w->source, err));
     if (w->options->quantize_bits)
         return install_quantized_recipe(w, w->options->quantize_bits, fn, err);
-    return fn(w->config, install_source_has, w->st, &w->recipe, err);
+    return install_recipe(w, fn, err);
 }
 
 /* Everything of the source that the result depends on, short of the payload's bytes: those are represented by

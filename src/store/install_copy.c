@@ -199,8 +199,8 @@ sluice_status install_hash(struct install *w, const char *path, sluice_error *er
     if (!full)
         return err_memory(err, strlen(path), "a path");
     /* Cancel counts, bytes do not: they belong to no phase that the caller watches. */
-    sluice_watch quiet = {.cancel = w->options->watch.cancel};
-    struct meter meter = {.watch = &quiet};
+    sluice_watch quiet = {.cancel = w->stop ? NULL : w->options->watch.cancel};
+    struct meter meter = {.watch = &quiet, .stop = w->stop};
     int fd;
     uint64_t bytes;
     sluice_status status = file_open_read(full, &fd, &bytes, err);
@@ -430,12 +430,16 @@ sluice_status install_copy(struct install *w, sluice_error *err)
     struct finishing f = {.w = w, .digests = mem_calloc(w->plan.n_ranges, SHA256_HEX_BYTES)};
     if (!f.digests)
         return err_memory(err, w->plan.n_ranges * SHA256_HEX_BYTES, "the copy");
+    atomic_bool stop = false;
+    w->stop = &stop;
     meter_start(&w->meter, &w->options->watch, "copy", w->plan.source_bytes);
     sluice_status status = meter_step(&w->meter, w->report.reused_bytes, err);
     if (status == SLUICE_OK)
         status = copy_all(&f, err);
     worker_stop(&f.record); /* it gives to the other */
+    atomic_store(&stop, status != SLUICE_OK);
     worker_stop(&f.hash);
+    w->stop = NULL;
     mem_free(f.digests);
     TRY(status);
     for (size_t i = 0; i < w->plan.n_files; i++)

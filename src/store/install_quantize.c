@@ -52,7 +52,7 @@ sluice_status install_quantized_recipe(struct install *w, unsigned bits, recipe_
                        w->source->name);
     /* Once to learn which modules there are, once with their storage. */
     TRY(describe(w->config, NULL, bits, err));
-    TRY(fn(w->config, install_source_has, w->st, &w->recipe, err));
+    TRY(install_recipe(w, fn, err));
     if (!w->recipe.aliases)
         return err_set(
             err, SLUICE_E_UNSUPPORTED,
@@ -60,7 +60,7 @@ sluice_status install_quantized_recipe(struct install *w, unsigned bits, recipe_
             w->recipe.family);
     TRY(describe(w->config, &w->recipe, bits, err));
     recipe_free(&w->recipe);
-    TRY(fn(w->config, install_source_has, w->st, &w->recipe, err));
+    TRY(install_recipe(w, fn, err));
     w->recipe.quantize = true;
     return json_print(w->config, JSON_INDENT(2), "config.json", &w->config_text, err);
 }

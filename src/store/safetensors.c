@@ -316,36 +316,10 @@ static sluice_status check_map(const struct safetensors *st, const json_t *map, 
     return SLUICE_OK;
 }
 
-/* A drafting layer that was published apart from the rest: what it needs of the file, which may be a shard
- * with other tensors too. */
-static sluice_status read_draft(struct safetensors *st, struct source *source, sluice_error *err)
-{
-    const size_t first = st->n_tensors;
-    bool there = false;
-    for (size_t i = 0; i < st->n_shards; i++)
-        if (strcmp(st->shards[i].name, ST_DRAFT_NAME) == 0)
-            return SLUICE_OK;
-    TRY(source->exists(source, ST_DRAFT_NAME, &there, err));
-    if (!there)
-        return SLUICE_OK;
-    TRY(add_shard(st, ST_DRAFT_NAME, err));
-    TRY(read_shard(st, source, (uint32_t)st->n_shards - 1, err));
-    size_t kept = first;
-    for (size_t i = first; i < st->n_tensors; i++) {
-        if (strncmp(st->tensors[i].name, ST_DRAFT_PREFIX, sizeof ST_DRAFT_PREFIX - 1) == 0)
-            st->tensors[kept++] = st->tensors[i];
-        else
-            mem_free(st->tensors[i].name);
-    }
-    st->n_tensors = kept;
-    return SLUICE_OK;
-}
-
 static sluice_status read_all(struct safetensors *st, struct source *source, sluice_error *err)
 {
     for (size_t i = 0; i < st->n_shards; i++)
         TRY(read_shard(st, source, (uint32_t)i, err));
-    TRY(read_draft(st, source, err));
     if (st->n_tensors == 0)
         return err_set(err, SLUICE_E_FORMAT, "%s holds no tensor", source->name);
     qsort(st->tensors, st->n_tensors, sizeof *st->tensors, by_tensor_name);
@@ -403,6 +377,31 @@ sluice_status safetensors_open(struct safetensors **out, struct source *source, 
     }
     *out = st;
     return SLUICE_OK;
+}
+
+sluice_status safetensors_add(struct safetensors *st, struct source *source, const char *file,
+                              const char *prefix, bool *added, sluice_error *err)
+{
+    const size_t first = st->n_tensors;
+    *added = false;
+    for (size_t i = 0; i < st->n_shards; i++)
+        if (strcmp(st->shards[i].name, file) == 0)
+            return SLUICE_OK;
+    TRY(source->exists(source, file, added, err));
+    if (!*added)
+        return SLUICE_OK;
+    TRY(add_shard(st, file, err));
+    TRY(read_shard(st, source, (uint32_t)st->n_shards - 1, err));
+    size_t kept = first;
+    for (size_t i = first; i < st->n_tensors; i++) {
+        if (strncmp(st->tensors[i].name, prefix, strlen(prefix)) == 0)
+            st->tensors[kept++] = st->tensors[i];
+        else
+            mem_free(st->tensors[i].name);
+    }
+    st->n_tensors = kept;
+    qsort(st->tensors, st->n_tensors, sizeof *st->tensors, by_tensor_name);
+    return check_unique(st, err);
 }
 
 void safetensors_close(struct safetensors *st)

@@ -16,10 +16,6 @@
 #define ST_SHARDS_MAX       4096
 #define ST_INDEX_NAME       "model.safetensors.index.json"
 #define ST_SINGLE_NAME      "model.safetensors"
-/* Optional, beside the others: a file whose tensors with this prefix join the checkpoint; its others are not
- * looked at. Conversions drop the drafting layer, which the original's last shard has. */
-#define ST_DRAFT_NAME   "mtp.safetensors"
-#define ST_DRAFT_PREFIX "mtp."
 
 struct st_tensor {
     char *name;
@@ -36,7 +32,7 @@ struct st_shard {
 };
 
 struct safetensors {
-    struct st_shard *shards; /* in order of name, then ST_DRAFT_NAME */
+    struct st_shard *shards; /* in order of name, then what was added */
     size_t n_shards, shards_cap;
     struct st_tensor *tensors; /* in order of name */
     size_t n_tensors, tensors_cap;
@@ -45,6 +41,9 @@ struct safetensors {
 
 /* Read the headers. SLUICE_E_FORMAT names the file and the tensor at fault; SLUICE_E_IO a missing shard. */
 sluice_status safetensors_open(struct safetensors **st, struct source *source, sluice_error *err);
+/* Where the source has `file`, its tensors whose names begin with `prefix` join the checkpoint: *added. */
+sluice_status safetensors_add(struct safetensors *st, struct source *source, const char *file,
+                              const char *prefix, bool *added, sluice_error *err);
 void safetensors_close(struct safetensors *st); /* NULL is fine */
 
 /* NULL when absent. */
