@@ -374,8 +374,8 @@ static void tell_curl_error(struct slot *s, CURLcode code)
                       host_of(s->file->url, host) ? host : "the server", s->file->name, HTTP_REDIRECTS_MAX);
     else if (code == CURLE_UNSUPPORTED_PROTOCOL && s->response.status / 100 == 3)
         (void)err_set(&s->why, SLUICE_E_IO,
-                      "%s redirects %s to an address that is not https, which is refused", host_text(s, host),
-                      s->file->name);
+                      "%s redirects %s to an address that is not https, which is refused",
+                      host_of(s->file->url, host) ? host : "the server", s->file->name);
     else
         (void)err_set(&s->why, SLUICE_E_IO, "reading %s from %s: %.200s", s->file->name, host_text(s, host),
                       text);

@@ -17,9 +17,9 @@ static inline struct http_options hub_limits(void)
     return (struct http_options){.connections = 3,
                                  .buffer_bytes = 5 * 1024,
                                  .head_bytes = 512,
-                                 .connect_ms = 5000,
-                                 .stall_ms = 150,
-                                 .whole_ms = 20000,
+                                 .connect_ms = 30000,
+                                 .stall_ms = 30000,
+                                 .whole_ms = 120000,
                                  .attempts = 3,
                                  .backoff_ms = 1,
                                  .retry_after_max_ms = 5000};
