@@ -27,7 +27,7 @@ static float *mixed_floats(size_t n)
 }
 
 static void compare_quantized(const struct cpu_kernels *isa, uint32_t bits, uint32_t group, uint32_t groups,
-                              uint32_t rows, bool extreme)
+                              uint32_t rows, bool extreme, bool wide)
 {
     const uint32_t cols = group * groups, outputs = 19;
     struct stored m = random_affine(outputs, cols, bits, group);
@@ -39,9 +39,10 @@ static void compare_quantized(const struct cpu_kernels *isa, uint32_t bits, uint
         struct quant q = {.cols = cols,
                           .group_size = group,
                           .bits = (uint8_t)bits,
+                          .wide = wide,
                           .code_stride = (cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT,
                           .group_stride = (groups + 15) / 16 * 16};
-        q.codes = aligned_alloc(64, (size_t)rows * q.code_stride);
+        q.codes = aligned_alloc(64, (size_t)rows * 2 * q.code_stride);
         q.scales = aligned_alloc(64, (size_t)rows * q.group_stride * 4);
         q.sums = aligned_alloc(64, (size_t)rows * q.group_stride * 4);
         y[i] = new_floats((size_t)rows * outputs);
@@ -77,7 +78,8 @@ static void compare_affine(const struct cpu_kernels *isa)
             for (size_t c = 0; c < 6; c++)
                 for (size_t r = 0; r < 3; r++)
                     for (int extreme = 0; extreme < 2; extreme++)
-                        compare_quantized(isa, bits[b], sizes[s], counts[c], rows[r], extreme);
+                        for (int wide = 0; wide < 2; wide++)
+                            compare_quantized(isa, bits[b], sizes[s], counts[c], rows[r], extreme, wide);
 }
 
 static void compare_dense(const struct cpu_kernels *isa)
