@@ -146,7 +146,7 @@ replay: $(REPLAY_BIN) ## run every fuzz target over its kept corpus
 variant = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) EXTRA="$(2)" OPT="-O1 -g" KERNEL_OPT="-O1 -g"
 # Programs whose tests involve threads, and those that compute: names from what each source includes and calls.
 THREADED = $(shell tests/units.sh --reaching 'base/thread\.h|io/reads\.h|pthread_create|sluice_(engine|session)')
-HEAVY    = $(shell tests/units.sh --reaching 'compute/|experts/|sluice_(engine|session)')
+HEAVY    = $(shell tests/units.sh --reaching 'compute/|experts/|sluice_(engine|session|check|bench|synth)')
 
 # Ten and more times slower: tests take their short form (tests/unit/support/unit.h) and may take longer.
 SLOW := SLUICE_TEST_SHORT=1 UNIT_TIMEOUT=1800

@@ -396,7 +396,7 @@ static void affine_i8(const struct mat *m, uint32_t begin, uint32_t end, const s
             FORMATS[f].run(m, begin, end, x, n_rows, y);
             return;
         }
-    assert(!"a format that the store accepts");
+    assert(false && "a format that the store accepts");
 }
 
 /* ---- float activations ---- */
