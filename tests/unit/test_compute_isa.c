@@ -72,11 +72,11 @@ static void compare_quantized(const struct cpu_kernels *isa, uint32_t bits, uint
 static void compare_affine(const struct cpu_kernels *isa)
 {
     const uint32_t bits[] = {2, 4, 8}, sizes[] = {32, 64, 128}, counts[] = {1, 3, 15, 16, 17, 44},
-                   rows[] = {1, 4, 13};
+                   rows[] = {1, 4, 13, 37};
     for (size_t b = 0; b < 3; b++)
         for (size_t s = 0; s < 3; s++)
             for (size_t c = 0; c < 6; c++)
-                for (size_t r = 0; r < 3; r++)
+                for (size_t r = 0; r < 4; r++)
                     for (int extreme = 0; extreme < 2; extreme++)
                         for (int wide = 0; wide < 2; wide++)
                             compare_quantized(isa, bits[b], sizes[s], counts[c], rows[r], extreme, wide);

@@ -111,6 +111,7 @@ void cpu_fill_avx2(struct cpu_kernels *kernels);
 void cpu_fill_avxvnni(struct cpu_kernels *kernels);
 void cpu_fill_avx512(struct cpu_kernels *kernels);
 void cpu_fill_avx512vnni(struct cpu_kernels *kernels);
+void cpu_fill_amx(struct cpu_kernels *kernels);
 #endif
 #ifdef __aarch64__
 void cpu_fill_neon(struct cpu_kernels *kernels);

@@ -295,18 +295,19 @@ static void widen_transposed(const uint8_t *const rows[TILE], uint32_t groups, f
     transpose16(wide_rows, 64, (uint8_t *)out);
 }
 
-/* Planes of `bytes` packed bytes from `at` on, for all 16 outputs. */
-static void unpack_unit(struct tile *t, size_t at, uint32_t bytes, uint32_t bits)
+/* Planes of `bytes` packed bytes from `at` on, for all 16 outputs: [plane][dword][output][4]. */
+static void unpack_unit(const uint8_t *const of[TILE], size_t at, uint32_t bytes, uint32_t bits,
+                        uint8_t *planes)
 {
     uint8_t packed[1024];
     const uint8_t *rows[TILE];
     for (uint32_t i = 0; i < TILE; i++)
-        rows[i] = t->packed[i] + at;
-    transpose16(rows, bytes, bits == 8 ? t->planes : packed);
+        rows[i] = of[i] + at;
+    transpose16(rows, bytes, bits == 8 ? planes : packed);
     for (uint32_t d = 0; bits < 8 && d < 16; d++) {
         vb w = vb_load(packed + (size_t)64 * d);
         for (uint32_t p = 0; p < 8 / bits; p++)
-            vb_store(t->planes + (size_t)1024 * p + (size_t)64 * d, vb_plane(w, p * bits, (1u << bits) - 1));
+            vb_store(planes + (size_t)1024 * p + (size_t)64 * d, vb_plane(w, p * bits, (1u << bits) - 1));
     }
 }
 
@@ -354,12 +355,13 @@ INLINE void meet(struct tile *t, const struct quant *x, const struct meeting *at
 }
 
 /* The tree over the 16 accumulators of every row; lanes are outputs here. */
-static void finish_tile(const struct tile *t, uint32_t rows, uint32_t outputs, size_t stride, float *y)
+INLINE void finish_tile(const float acc[LANES][TILE_ROWS][TILE], uint32_t rows, uint32_t outputs,
+                        size_t stride, float *y)
 {
     for (uint32_t r = 0; r < rows; r++) {
         vf a[LANES];
         for (uint32_t i = 0; i < LANES; i++)
-            a[i] = vf_load(t->acc[i][r]);
+            a[i] = vf_load(acc[i][r]);
         for (uint32_t i = 0; i < 8; i++)
             a[i] = vf_add(a[i], a[i + 8]);
         for (uint32_t i = 0; i < 4; i++)
@@ -377,7 +379,7 @@ INLINE void tile_groups(struct tile *t, const struct quant *x, size_t r0, uint32
     vi carried[TILE_ROWS];
     for (size_t done = 0; done < bytes; done += UNIT) {
         const uint32_t unit = bytes - done < UNIT ? (uint32_t)(bytes - done) : UNIT;
-        unpack_unit(t, from + done, unit, bits);
+        unpack_unit(t->packed, from + done, unit, bits, t->planes);
         for (uint32_t d = 0; d < unit / 4; d += dwords) {
             const uint32_t slot = (uint32_t)((done + 4 * d) / group_bytes);
             const struct meeting at = {x->codes + r0 * (1u + wide) * x->code_stride + (from + done) * planes +
@@ -411,7 +413,7 @@ INLINE void tile_product(const struct mat *m, uint32_t o, uint32_t outputs, cons
             t.bias_rows[i] += 2 * GROUPS;
         }
     }
-    finish_tile(&t, rows, outputs, m->rows, y + r0 * m->rows + o);
+    finish_tile(t.acc, rows, outputs, m->rows, y + r0 * m->rows + o);
 }
 
 INLINE void many_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
@@ -458,10 +460,11 @@ AFFINE_SHAPE(8, 32)
 AFFINE_SHAPE(8, 64)
 AFFINE_SHAPE(8, 128)
 
+typedef void shape_fn(const struct mat *, uint32_t, uint32_t, const struct quant *, uint32_t, float *);
+
 static void affine_i8(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
                       uint32_t n_rows, float *y)
 {
-    typedef void shape_fn(const struct mat *, uint32_t, uint32_t, const struct quant *, uint32_t, float *);
     static shape_fn *const SHAPES[3][3] = {
         {affine_2_32, affine_2_64, affine_2_128},
         {affine_4_32, affine_4_64, affine_4_128},
