@@ -31,6 +31,13 @@ enum { COLS_MOST = 8192, GROUPS_MOST = COLS_MOST / 32, ROWS_LEAST = 4, BLOCK = 1
 #define CODES     4
 #define PACKED    5
 
+/* GCC 12's intrinsics that load do not say that they read memory: without this the stores before them may be
+ * dropped or come later. */
+INLINE void publish(const void *written)
+{
+    __asm__ volatile("" ::"r"(written) : "memory");
+}
+
 struct config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -49,6 +56,7 @@ static void configure(uint32_t rows, uint32_t dwords)
     c.rows[CODES] = (uint8_t)rows;
     c.row_bytes[PACKED] = 64;
     c.rows[PACKED] = (uint8_t)dwords;
+    publish(&c);
     _tile_loadconfig(&c);
 }
 
@@ -191,6 +199,7 @@ INLINE void amx_shape(const struct mat *m, uint32_t begin, uint32_t end, const s
     for (uint32_t o = begin; o < end; o += TILE) {
         const uint32_t outputs = end - o < TILE ? end - o : TILE;
         unpack(m, o, outputs, bits, n, &u);
+        publish(&u);
         configure(BLOCK, dwords);
         for (uint32_t r = 0; r < n_rows; r += BLOCK) {
             const struct block b = {x->codes + r * stride,
