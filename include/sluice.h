@@ -79,13 +79,28 @@ typedef void (*sluice_notice_fn)(void *user, const char *sentence);
 
 /* ---- install and verify ---- */
 
+struct sluice_install_report;
+
 typedef struct sluice_install_options {
-    const char *source_dir; /* a snapshot directory: config.json, tokenizer.json, *.safetensors */
+    /* One of the two: a snapshot directory (config.json, tokenizer.json, *.safetensors), or a model hub's
+     * repository: a name of the registry (sluice_models) or OWNER/NAME. */
+    const char *source_dir, *repo;
+    const char *revision; /* of a repository: commit, tag or branch; NULL: the registry's, or "main" */
+    const char *base_url; /* of the hub or a mirror; NULL: the hub's own */
+    const char
+        *token; /* for private and gated repositories; NULL: none. Sent over https, or to this machine */
+    const char *ca_file;  /* certificates to trust instead of the system's; NULL: the system's */
+    uint32_t connections; /* requests in flight; 0: 4 */
+    uint32_t
+        quantize_bits; /* 4 or 8: quantize an unquantized checkpoint (lossy); 0: copy values as they are */
     const char *output_dir; /* conventionally NAME.gturbo; its parent must exist */
     bool dry_run;           /* plan and check everything, write nothing */
     bool overwrite;         /* replace a finished install atomically */
     bool resume;            /* go on with an interrupted install */
     bool discard;           /* delete an interrupted install's partial data first */
+    /* Called once when everything is checked and before the first byte is written, a dry run included; may be
+     * NULL. `user` is watch.user. */
+    void (*planned)(void *user, const struct sluice_install_report *report);
     sluice_watch watch;
 } sluice_install_options;
 
@@ -98,12 +113,15 @@ typedef struct sluice_install_report {
     uint32_t ranges;       /* source ranges in the plan */
     uint32_t resident_tensors, skipped_tensors;
     uint32_t expert_layers, experts_per_layer;
+    char revision[64]; /* of a repository: the commit, or what was asked for where the server names none */
+    bool pinned;       /* of a repository: its index has the registry's digest; false: trusted on first use */
 } sluice_install_report;
 
-/* Lay a snapshot out as a .gturbo directory. Values are copied, never re-quantized; payload passes through
- * at most 1 MiB of scratch. Interrupted at any moment, it can be resumed and ends in the same bytes.
- * SLUICE_E_EXISTS: the output exists, or a partial one does and neither resume nor discard was asked.
- * SLUICE_E_BUSY: another process installs to the same output. `report` may be NULL. */
+/* Lay a checkpoint out as a .gturbo directory. Values are copied, never re-quantized, unless quantize_bits
+ * says otherwise; payload passes through at most 1 MiB of scratch, and from a hub through 24 MiB of buffers.
+ * Interrupted at any moment, it can be resumed and ends in the same bytes. SLUICE_E_EXISTS: the output
+ * exists, or a partial one does and neither resume nor discard was asked. SLUICE_E_BUSY: another process
+ * installs to the same output. `report` may be NULL. */
 sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
                              sluice_error *err);
 
@@ -120,6 +138,47 @@ typedef struct sluice_synth_options {
 /* Errors as sluice_install. `report` may be NULL. */
 sluice_status sluice_synth(const sluice_synth_options *options, sluice_install_report *report,
                            sluice_error *err);
+
+/* A checkpoint of the registry. Everything has static storage. */
+typedef struct sluice_model {
+    const char *name, *title; /* "qwen36"; what it is */
+    const char *repo, *revision;
+    const char *index_sha256; /* of the shard index; NULL: not pinned, trusted on first use */
+    const char *model_type, *quantization, *licence;
+    uint64_t download_bytes, install_bytes;
+    uint64_t memory_bytes; /* least that runs it, with a context of 4096 tokens; an estimate */
+    uint64_t token_bytes;  /* read from the drive per token when no expert is in memory */
+    bool runnable;         /* by this build */
+} sluice_model;
+
+/* Fill up to n rows; returns how many there are. */
+size_t sluice_models(sluice_model *models, size_t n);
+/* The row of that name or repository. False when there is none. */
+bool sluice_model_find(const char *name_or_repo, sluice_model *model);
+
+/* Memory that a new process may take now: the cgroup's limit, or what the machine has available. */
+uint64_t sluice_available_memory_bytes(void);
+
+typedef enum sluice_install_condition {
+    SLUICE_INSTALL_ABSENT = 0,
+    SLUICE_INSTALL_PARTIAL, /* interrupted, or still running */
+    SLUICE_INSTALL_COMPLETE,
+} sluice_install_condition;
+
+typedef struct sluice_install_state {
+    sluice_install_condition condition;
+    bool busy;     /* another process holds the install's lock */
+    bool verified; /* complete: a receipt fits the files */
+    char model_id[160], revision[64];
+    uint64_t bytes;      /* complete: of all files. Partial: of the source */
+    uint64_t done_bytes; /* partial: of the source, recorded as on disk */
+} sluice_install_state;
+
+/* What there is at an output path, finished or not; reads small files only. */
+sluice_status sluice_install_examine(const char *output_dir, sluice_install_state *state, sluice_error *err);
+/* Delete an install, or what an interrupted one left; of a link, the link alone. SLUICE_E_FORMAT: the
+ * directory is no install. SLUICE_E_BUSY: an install to it is running. */
+sluice_status sluice_install_remove(const char *output_dir, sluice_error *err);
 
 typedef struct sluice_verify_report {
     uint32_t files;

@@ -3,6 +3,7 @@
 #ifndef BASE_TENSOR_H
 #define BASE_TENSOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,11 @@ static inline size_t dtype_bytes(enum dtype dtype)
 {
     static const unsigned char BYTES[DTYPE_COUNT] = {0, 2, 2, 4, 8, 4};
     return BYTES[dtype];
+}
+
+static inline bool dtype_is_float(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F32;
 }
 
 enum tensor_role {
@@ -45,6 +51,16 @@ struct tensor_spec {
     int32_t layer;       /* -1: not in a layer */
     uint32_t n_dims;
     uint32_t shape[TENSOR_DIMS_MAX];
+    bool any_float; /* BF16, F16 and F32 are all taken as they come; dtype is the usual one */
+};
+
+/* What a tensor is called in a checkpoint that Hugging Face's library wrote, where that differs: `from`
+ * inside the name becomes `to`. The rules of a table apply in order, each once. */
+struct tensor_alias {
+    const char *from, *to;
+    /* 0: the whole tensor. 1, 2: its expert-major stack interleaves two, [experts, 2 * rows, cols], and this
+     * is the first or the second. */
+    int half;
 };
 
 #endif

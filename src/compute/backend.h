@@ -21,14 +21,15 @@
  * BF16 [rows, cols / group_size]; value = scale * code + bias. Others: `weight` holds the values. */
 struct mat {
     enum dtype dtype;
-    bool precise; /* 15-bit activations in int8 mode, where rounding to 8 bits costs too much quality */
+    bool precise;  /* 15-bit activations in int8 mode, where rounding to 8 bits costs too much quality */
+    bool plus_one; /* a vector whose values are those stored, plus 1 */
     uint8_t bits;
     uint16_t group_size;
     uint32_t rows, cols;
     const void *weight, *scales, *biases;
 };
 
-enum activation { ACT_GELU_TANH, ACT_SILU };
+enum activation { ACT_GELU_TANH, ACT_SILU, ACT_SIGMOID };
 
 /* Rotary embedding: pairs (i, i + half) for i < pairs, angle = position * inv_freq[i]. `half` is half the
  * rotated span (head_dim / 2 for a "proportional" or full rotation). */
@@ -51,6 +52,15 @@ struct attention {
     uint32_t window; /* a query sees itself and the window - 1 positions before it; 0: all */
 };
 
+/* Most taps of a short convolution. */
+#define CONV_TAPS_MAX 8
+
+/* Shape of a gated delta rule (Yang et al., arXiv:2412.06464). Value head h reads key head
+ * h / (value_heads / key_heads); key_dim is a multiple of 16. */
+struct delta_shape {
+    uint32_t key_heads, value_heads, key_dim, value_dim;
+};
+
 struct expert_mats {
     struct mat gate, up, down;
 };
@@ -61,6 +71,7 @@ struct backend_limits {
     uint32_t inner;   /* widest expert or dense hidden part (gate/up outputs) */
     uint32_t context; /* longest attention span, in positions */
     uint32_t heads, head_dim;
+    uint32_t conv_values; /* channels * taps of the widest short convolution; 0: there is none */
 };
 
 struct backend;
@@ -114,6 +125,22 @@ struct backend_ops {
     /* out[r] = sum_j weights[r][j] * ys[r][j], j ascending: weights[r][0] * ys[r][0], then fmaf. */
     void (*weighted_sum)(struct backend *, const float *ys, const float *weights, uint32_t n_rows, uint32_t k,
                          uint32_t cols, float *out);
+    /* Causal convolution of each channel over rows, then SiLU: out[r][c] = silu(sum_j weight[c][j] *
+     * x[r - taps + 1 + j][c]), j ascending. weight [channels, taps]; tail [taps - 1][channels] holds the rows
+     * before the first, oldest first, and afterwards those before the next. Not in place. */
+    void (*short_conv)(struct backend *, const struct mat *weight, float *tail, const float *x,
+                       uint32_t n_rows, float *out);
+    /* The gated delta rule, row after row. qkv [n_rows][2 * key_heads * key_dim + value_heads * value_dim]:
+     * q, k, v; q and k are brought to length 1 (eps 1e-6 in the sum of squares), q then divided by
+     * sqrt(key_dim). a, b [n_rows][value_heads]; per value head g = exp(-exp(a_log) * softplus(a + dt_bias))
+     * and beta = sigmoid(b). For S = state[h] [value_dim][key_dim]: S = g S;  S = S + beta (v - S k) k^T; out
+     * = S q qkv, a and b are overwritten. out [n_rows][value_heads][value_dim]. */
+    void (*delta_rule)(struct backend *, const struct delta_shape *, float *qkv, float *a, float *b,
+                       const struct mat *a_log, const struct mat *dt_bias, uint32_t n_rows, float *state,
+                       float *out);
+    /* out = x / sqrt(mean(x^2) + eps) * weight * silu(gate), per row. In place allowed. */
+    void (*gated_norm)(struct backend *, const float *x, const struct mat *weight, const float *gate,
+                       uint32_t n_rows, uint32_t cols, float eps, float *out);
     /* True when all n values are finite. */
     bool (*finite)(struct backend *, const float *x, size_t n);
     void (*close)(struct backend *);

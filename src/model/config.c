@@ -160,6 +160,23 @@ sluice_status specs_add(struct spec_list *list, const struct tensor_spec *shape,
     return SLUICE_OK;
 }
 
+sluice_status specs_add_matrix(struct spec_list *list, const struct storage_map *map, struct tensor_spec spec,
+                               const char *path, struct storage *storage, size_t *index, sluice_error *err)
+{
+    uint32_t cols = spec.shape[spec.n_dims - 1];
+    TRY(storage_of(map, path, storage, err));
+    if (spec.role != ROLE_RESIDENT && storage->dtype != DTYPE_AFFINE)
+        return err_set(err, SLUICE_E_UNSUPPORTED,
+                       "%s is not quantized; routed experts must be 2, 4 or 8 bits to be streamed", path);
+    if (storage->dtype == DTYPE_AFFINE && cols % storage->group_size != 0)
+        return err_set(err, SLUICE_E_FORMAT, "%s has %u columns, not a multiple of its group size %u", path,
+                       cols, storage->group_size);
+    spec.dtype = storage->dtype;
+    spec.bits = storage->bits;
+    spec.group_size = storage->group_size;
+    return specs_add(list, &spec, index, err, "%s.weight", path);
+}
+
 json_t *storage_describe(const struct storage *storage)
 {
     if (storage->dtype == DTYPE_AFFINE)

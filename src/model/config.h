@@ -48,6 +48,11 @@ struct spec_list {
 sluice_status specs_add(struct spec_list *list, const struct tensor_spec *shape, size_t *index,
                         sluice_error *err, const char *format, ...) __attribute__((format(printf, 5, 6)));
 
+/* Append the weight of the module `path`, which may be quantized: `spec` has role, layer and shape. *storage
+ * gets how config.json says that it is stored; its groups must fill the rows exactly. */
+sluice_status specs_add_matrix(struct spec_list *list, const struct storage_map *map, struct tensor_spec spec,
+                               const char *path, struct storage *storage, size_t *index, sluice_error *err);
+
 /* A manifest "quant" entry (format b3). New reference; NULL when out of memory. */
 json_t *storage_describe(const struct storage *storage);
 

@@ -12,6 +12,7 @@
 #include "model/kv.h"
 #include "model/moe.h"
 #include "model/phase.h"
+#include "model/recurrent.h"
 
 #include <stdatomic.h>
 
@@ -27,11 +28,16 @@ struct model {
     uint32_t n_stop_ids;
     struct tensor_spec *specs; /* resident tensors in index order, then expert stacks */
     size_t n_specs, n_resident;
-    struct kv_shape *kv;          /* n_layers */
-    struct backend_limits limits; /* rows and context are filled by the session */
+    bool drafts;                       /* has a layer of its own for drafting (family->draft) */
+    struct kv_shape *kv;               /* n_layers, and with `drafts` one more */
+    struct recurrent_shape *recurrent; /* likewise; NULL: no layer has such a state */
+    struct backend_limits limits;      /* rows and context are filled by the session */
     /* set by the engine before family->bind */
     struct mat *mats; /* n_resident, in spec order */
 };
+
+/* Whether a checkpoint or an install has a tensor of that name. */
+typedef bool (*model_has_fn)(void *user, const char *name);
 
 /* A checkpoint of the family's published size, for random weights (sluice synth). */
 struct full_override {
@@ -71,10 +77,16 @@ struct family {
     const struct full_size *full_size; /* NULL: none is known */
     const char *const *model_types;    /* config.json's "model_type", NULL-ended */
     const char *const *skip;           /* substrings of tensor names to leave out at install, NULL-ended */
+    /* For quantizing an unquantized checkpoint at install; NULL: the family cannot be (base/tensor.h). */
+    const struct tensor_alias *aliases;
+    const char *const *keep_8_bits;    /* substrings of modules that keep 8 bits, NULL-ended */
     const char *const *stop_spellings; /* control tokens that end a turn, NULL-ended */
     /* Parse and validate config.json: an unsupported value is named. */
     sluice_status (*open)(const json_t *config, struct model **model, sluice_error *err);
     void (*close)(struct model *model);
+    /* Optional: fit the specs to the names that a source or an install has, where a family's checkpoints come
+     * in several layouts or with parts that may be missing. Before describe and bind. */
+    sluice_status (*arrange)(struct model *model, model_has_fn has, void *user, sluice_error *err);
     /* The manifest's "arch" and "quant" objects, new references. */
     sluice_status (*describe)(const struct model *model, json_t **arch, json_t **quant, sluice_error *err);
     /* Resolve what the graph needs from model->mats. */
@@ -85,6 +97,11 @@ struct family {
     /* Run f->n_rows rows; fills f->logits as asked. On failure the session's state below position0 is intact.
      */
     sluice_status (*forward)(const struct model *model, struct forward *f, sluice_error *err);
+    /* Of a family with recurrent state: the first f->n_rows rows of the last trial count. */
+    void (*settle)(const struct model *model, struct forward *f);
+    /* Of a model that drafts: guess up to n tokens after `token`, which will be at f->position0. Returns how
+     * many. f->logits is scratch; n_rows is not looked at. */
+    uint32_t (*draft)(const struct model *model, struct forward *f, int32_t token, uint32_t n, int32_t *out);
     /* Optional. During moe_begin() of the layer before: up to n experts that `layer` is likely to need, best
      * first, from the one row's residual stream as it is. Returns how many; touches no state but scratch that
      * is free then, and records no trace. */
@@ -123,19 +140,23 @@ struct route_override {
                   uint16_t *ids);
 };
 
-enum logits_mode { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL };
+/* LOGITS_ALL passes the logits row by row to a function; LOGITS_ROWS leaves all of them. */
+enum logits_mode { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL, LOGITS_ROWS };
 
 struct forward {
     const struct model *model;
     struct backend *backend;
     struct expert_cache *experts;
     struct kv_cache *kv;
+    struct recurrent *recurrent;
+    bool trial;    /* the rows may not count: leave recurrent state as it is and log what settle() needs */
+    bool drafting; /* keep what the drafting layer goes on from */
     void *scratch; /* of family->scratch_open */
     const int32_t *ids;
     uint32_t n_rows, position0;
     enum logits_mode mode;
-    float
-        *logits; /* [vocab]: LOGITS_LAST leaves the last row's here; LOGITS_ALL passes each row's to `sink` */
+    float *logits; /* [vocab]: LOGITS_LAST leaves the last row's here; LOGITS_ALL passes each row's to `sink`;
+                      LOGITS_ROWS fills [n_rows][vocab] */
     sluice_logits_fn sink;
     void *sink_user;
     const struct tracer *tracer; /* NULL: none; so for the next three */

@@ -283,24 +283,6 @@ static sluice_status read_layers(const json_t *text, struct gemma4 *g, sluice_er
     return SLUICE_OK;
 }
 
-/* Add a matrix that may be quantized; groups must fill its rows exactly. */
-static sluice_status add_matrix(struct gemma4 *g, struct spec_list *list, struct tensor_spec spec,
-                                const char *path, struct storage *storage, size_t *index, sluice_error *err)
-{
-    uint32_t cols = spec.shape[spec.n_dims - 1];
-    TRY(storage_of(&g->storage, path, storage, err));
-    if (spec.role != ROLE_RESIDENT && storage->dtype != DTYPE_AFFINE)
-        return err_set(err, SLUICE_E_UNSUPPORTED,
-                       "%s is not quantized; routed experts must be 2, 4 or 8 bits to be streamed", path);
-    if (storage->dtype == DTYPE_AFFINE && cols % storage->group_size != 0)
-        return err_set(err, SLUICE_E_FORMAT, "%s has %u columns, not a multiple of its group size %u", path,
-                       cols, storage->group_size);
-    spec.dtype = storage->dtype;
-    spec.bits = storage->bits;
-    spec.group_size = storage->group_size;
-    return specs_add(list, &spec, index, err, "%s.weight", path);
-}
-
 static sluice_status add_layer(struct gemma4 *g, struct spec_list *list, uint32_t l, sluice_error *err)
 {
     struct layer *layer = &g->layers[l];
@@ -321,7 +303,7 @@ static sluice_status add_layer(struct gemma4 *g, struct spec_list *list, uint32_
         spec.shape[1] = spec.shape[0];
         spec.shape[0] = dim_of(g, l, row->rows);
         struct storage storage;
-        TRY(add_matrix(g, list, spec, path, &storage, &layer->index[i], err));
+        TRY(specs_add_matrix(list, &g->storage, spec, path, &storage, &layer->index[i], err));
         if (i == W_Q)
             g->described[1] = storage;
         else if (i == W_ROUTER)
@@ -341,7 +323,7 @@ static sluice_status add_experts(struct gemma4 *g, struct spec_list *list, uint3
         spec.shape[2] = dim_of(g, l, EXPERT_ROWS[i].cols);
         char path[TENSOR_NAME_BYTES_MAX];
         (void)snprintf(path, sizeof path, PREFIX "layers.%u.experts.switch_glu.%s", l, EXPERT_ROWS[i].name);
-        TRY(add_matrix(g, list, spec, path, &g->described[4], NULL, err));
+        TRY(specs_add_matrix(list, &g->storage, spec, path, &g->described[4], NULL, err));
     }
     return SLUICE_OK;
 }
@@ -352,7 +334,8 @@ static sluice_status build_specs(struct gemma4 *g, sluice_error *err)
     struct spec_list list = {0};
     sluice_status status;
     struct tensor_spec embed = {.layer = -1, .n_dims = 2, .shape = {m->vocab, m->hidden}};
-    TRY_OUT(add_matrix(g, &list, embed, PREFIX "embed_tokens", &g->described[0], &g->embed_index, err));
+    TRY_OUT(specs_add_matrix(&list, &g->storage, embed, PREFIX "embed_tokens", &g->described[0],
+                             &g->embed_index, err));
     for (uint32_t l = 0; l < m->n_layers; l++)
         TRY_OUT(add_layer(g, &list, l, err));
     struct tensor_spec norm = {.layer = -1, .dtype = g->storage.plain, .n_dims = 1, .shape = {m->hidden}};
@@ -698,6 +681,15 @@ static sluice_status gemma4_forward(const struct model *m, struct forward *f, sl
 
 static const char *const MODEL_TYPES[] = {"gemma4", NULL};
 static const char *const SKIP[] = {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio.", NULL};
+/* Of a checkpoint that transformers wrote: gate and up of all experts are one stack there. */
+static const struct tensor_alias ALIASES[] = {
+    {"language_model.model.", "model.language_model.", 0},
+    {"experts.switch_glu.gate_proj.weight", "experts.gate_up_proj", 1},
+    {"experts.switch_glu.up_proj.weight", "experts.gate_up_proj", 2},
+    {"experts.switch_glu.down_proj.weight", "experts.down_proj", 0},
+    {NULL, NULL, 0},
+};
+static const char *const KEEP_8_BITS[] = {"router.proj.", NULL};
 static const char *const STOPS[] = {"<eos>", "<turn|>", "<|tool_response>", NULL};
 
 const struct family GEMMA4 = {
@@ -705,6 +697,8 @@ const struct family GEMMA4 = {
     .full_size = &GEMMA4_FULL_SIZE,
     .model_types = MODEL_TYPES,
     .skip = SKIP,
+    .aliases = ALIASES,
+    .keep_8_bits = KEEP_8_BITS,
     .stop_spellings = STOPS,
     .open = gemma4_open,
     .close = gemma4_close,

@@ -76,6 +76,11 @@ static sluice_status check_arch(const struct gturbo *store, const struct model *
     return status;
 }
 
+static bool store_has(void *user, const char *name)
+{
+    return gturbo_find(user, name) != NULL;
+}
+
 static sluice_status open_model(struct gturbo *store, struct model **model, sluice_error *err)
 {
     char *text;
@@ -90,7 +95,10 @@ static sluice_status open_model(struct gturbo *store, struct model **model, slui
     json_decref(config);
     if (status != SLUICE_OK)
         return status;
-    status = check_arch(store, *model, err);
+    if ((*model)->family->arrange)
+        status = (*model)->family->arrange(*model, store_has, store, err);
+    if (status == SLUICE_OK)
+        status = check_arch(store, *model, err);
     if (status == SLUICE_OK &&
         (store->n_layers != (*model)->n_layers || store->n_experts != (*model)->n_experts))
         status = err_set(err, SLUICE_E_FORMAT,
@@ -143,6 +151,15 @@ sluice_status sluice_plan_install(const char *install_dir, const sluice_engine_o
 
 /* ---- resident weights ---- */
 
+/* Everything behind the first dimension, which a vector does not have. */
+static uint32_t columns_of(const struct tensor_spec *spec)
+{
+    uint32_t cols = spec->n_dims > 1 ? 1 : spec->shape[0];
+    for (uint32_t d = 1; d < spec->n_dims; d++)
+        cols *= spec->shape[d];
+    return cols;
+}
+
 static sluice_status bind_mat(const struct stored_tensor *t, const struct tensor_spec *spec,
                               const unsigned char *payload, uint64_t payload_offset, struct mat *mat,
                               sluice_error *err)
@@ -152,15 +169,15 @@ static sluice_status bind_mat(const struct stored_tensor *t, const struct tensor
             return err_set(err, SLUICE_E_FORMAT,
                            "model_weights.bin: dimension %u of %s is %u, the model needs %u; install again",
                            d, t->name, t->shape[d], d < spec->n_dims ? spec->shape[d] : 0);
-    if (t->dtype != spec->dtype)
+    if (t->dtype != spec->dtype && !(spec->any_float && dtype_is_float(t->dtype)))
         return err_set(err, SLUICE_E_FORMAT,
                        "model_weights.bin: %s has another element type than config.json says", t->name);
     *mat = (struct mat){
-        .dtype = spec->dtype,
+        .dtype = t->dtype,
         .bits = spec->bits,
         .group_size = spec->group_size,
         .rows = spec->n_dims > 1 ? spec->shape[0] : 1,
-        .cols = spec->n_dims > 1 ? spec->shape[1] : spec->shape[0],
+        .cols = columns_of(spec),
         .weight = payload + (t->offset - payload_offset),
     };
     uint64_t values = (uint64_t)mat->rows * mat->cols, weight, scales = 0;
@@ -170,7 +187,7 @@ static sluice_status bind_mat(const struct stored_tensor *t, const struct tensor
         mat->scales = payload + (t->scale_offset - payload_offset);
         mat->biases = payload + (t->bias_offset - payload_offset);
     } else {
-        weight = values * dtype_bytes(spec->dtype);
+        weight = values * dtype_bytes(t->dtype);
     }
     if (t->bytes != weight || t->scale_bytes != scales || t->bias_bytes != scales)
         return err_set(err, SLUICE_E_FORMAT,
@@ -378,17 +395,24 @@ uint64_t sluice_peak_memory_bytes(void)
 
 /* ---- install and inspect: the store with the family's knowledge ---- */
 
-sluice_status engine_recipe_of(const json_t *config, struct recipe *recipe, sluice_error *err)
+sluice_status engine_recipe_of(const json_t *config, model_has_fn has, void *names, struct recipe *recipe,
+                               sluice_error *err)
 {
     struct model *model;
     TRY(model_open(config, &model, err));
+    sluice_status status = SLUICE_OK;
+    if (model->family->arrange)
+        status = model->family->arrange(model, has, names, err);
     *recipe = (struct recipe){
         .family = model->family->name,
         .n_layers = model->n_layers,
         .n_experts = model->n_experts,
         .skip = model->family->skip,
+        .aliases = model->family->aliases,
+        .keep_8_bits = model->family->keep_8_bits,
     };
-    sluice_status status = model->family->describe(model, &recipe->arch, &recipe->quant, err);
+    if (status == SLUICE_OK)
+        status = model->family->describe(model, &recipe->arch, &recipe->quant, err);
     if (status == SLUICE_OK) {
         recipe->specs = model->specs; /* handed over */
         recipe->n_specs = model->n_specs;
@@ -396,12 +420,6 @@ sluice_status engine_recipe_of(const json_t *config, struct recipe *recipe, slui
     }
     model_close(model);
     return status;
-}
-
-sluice_status sluice_install(const sluice_install_options *options, sluice_install_report *report,
-                             sluice_error *err)
-{
-    return store_install(options, engine_recipe_of, report, err);
 }
 
 sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error *err)

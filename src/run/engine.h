@@ -31,7 +31,8 @@ sluice_status engine_open_shape(const char *install_dir, const sluice_engine_opt
                                 struct gturbo **store, struct model **model, sluice_error *err);
 
 /* What the model of a config.json says to the installer (store/install.h: recipe_fn). */
-sluice_status engine_recipe_of(const json_t *config, struct recipe *recipe, sluice_error *err);
+sluice_status engine_recipe_of(const json_t *config, model_has_fn has, void *names, struct recipe *recipe,
+                               sluice_error *err);
 
 /* Fill *plan for a model; `options` has defaults where zero, except for the prefill chunk, which is chosen
  * here. SLUICE_E_BUDGET: it does not fit; *plan is filled. */
@@ -53,7 +54,7 @@ void engine_reads(struct gturbo *store, const sluice_engine_options *options, st
 
 /* Bytes of one session's arena, and its parts for the plan. */
 struct session_cost {
-    uint64_t kv_bytes, scratch_bytes;
+    uint64_t kv_bytes, recurrent_bytes, scratch_bytes;
 };
 struct session_cost session_cost(const struct model *model, uint32_t context, uint32_t chunk, uint32_t lanes,
                                  sluice_kv_type kv);

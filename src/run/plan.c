@@ -76,6 +76,12 @@ static uint64_t cgroup_limit_bytes(void)
     return limit;
 }
 
+uint64_t sluice_available_memory_bytes(void)
+{
+    uint64_t available = available_bytes(), cgroup = cgroup_limit_bytes();
+    return cgroup < available ? cgroup : available;
+}
+
 static void set_limit(const sluice_engine_options *options, sluice_plan *plan)
 {
     if (options->memory_bytes) {
@@ -160,7 +166,8 @@ static uint64_t sessions_bytes(const sluice_engine_options *options, const struc
 {
     uint32_t lanes = options->threads ? options->threads : thread_available();
     struct session_cost cost = session_cost(model, options->context_tokens, chunk, lanes, options->kv);
-    return arena_charge((size_t)(cost.kv_bytes + cost.scratch_bytes)) * options->max_sessions;
+    return arena_charge((size_t)(cost.kv_bytes + cost.recurrent_bytes + cost.scratch_bytes)) *
+           options->max_sessions;
 }
 
 static uint32_t least_chunk(const sluice_engine_options *options)
@@ -243,12 +250,14 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     plan->prefill_chunk_tokens = choose_chunk(options, store, model, beyond, least_slots);
     uint64_t sessions = sessions_bytes(options, model, plan->prefill_chunk_tokens);
     uint32_t lanes = options->threads ? options->threads : thread_available();
-    uint64_t kv = session_cost(model, options->context_tokens, plan->prefill_chunk_tokens, lanes, options->kv)
-                      .kv_bytes *
-                  options->max_sessions;
+    struct session_cost cost =
+        session_cost(model, options->context_tokens, plan->prefill_chunk_tokens, lanes, options->kv);
+    uint64_t kv = cost.kv_bytes * options->max_sessions, state = cost.recurrent_bytes * options->max_sessions;
     add_item(plan, "resident weights", resident);
     add_item(plan, "KV cache", kv);
-    add_item(plan, "scratch", sessions - kv);
+    if (state)
+        add_item(plan, "recurrent state", state);
+    add_item(plan, "scratch", sessions - kv - state);
     uint64_t mapped = plan->total_bytes;
     add_item(plan, "tokenizer", TOKENIZER_KEPT * tokenizer_bytes);
     add_item(plan, "reserve", RESERVE_BYTES);

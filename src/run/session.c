@@ -28,6 +28,7 @@ struct session_cost session_cost(const struct model *model, uint32_t context, ui
     struct backend_limits limits = limits_of(model, context, chunk);
     return (struct session_cost){
         .kv_bytes = kv_bytes(model->kv, model->n_layers, context, chunk, kv),
+        .recurrent_bytes = model->recurrent ? recurrent_bytes(model->recurrent, model->n_layers, 0) : 0,
         .scratch_bytes = model->family->scratch_bytes(model, chunk) + cpu_backend_bytes(&limits, lanes) +
                          own_bytes(model, context),
     };
@@ -47,12 +48,14 @@ sluice_status session_open_with(sluice_engine *engine, sluice_activations activa
     s->engine = engine;
     sluice_status status;
     struct session_cost cost = session_cost(model, context, chunk, pool_lanes(engine->pool), kv);
-    TRY_OUT(arena_open(&s->arena, &engine->budget, (size_t)(cost.kv_bytes + cost.scratch_bytes), "a session",
+    TRY_OUT(arena_open(&s->arena, &engine->budget,
+                       (size_t)(cost.kv_bytes + cost.recurrent_bytes + cost.scratch_bytes), "a session",
                        err));
     s->tokens = arena_take(&s->arena, context * sizeof *s->tokens);
     s->logits = arena_take(&s->arena, model->vocab * sizeof *s->logits);
     sampler_open(&s->sampler, model->vocab, &s->arena);
     kv_open(&s->kv, model->kv, model->n_layers, context, chunk, kv, &s->arena);
+    recurrent_open(&s->recurrent, model->recurrent, model->recurrent ? model->n_layers : 0, 0, &s->arena);
     s->scratch = model->family->scratch_open(model, chunk, &s->arena);
     struct backend_limits limits = limits_of(model, context, chunk);
     TRY_OUT(cpu_backend_open(engine->pool, engine->options.isa, activations, &limits, &s->arena, &s->backend,
@@ -108,25 +111,22 @@ static sluice_status check_ids(const sluice_session *s, const int32_t *ids, size
     return SLUICE_OK;
 }
 
-static sluice_status forward_chunk(sluice_session *s, uint32_t n, bool decoding, enum logits_mode mode,
-                                   sluice_logits_fn sink, void *sink_user, struct lease_stats *stats,
-                                   sluice_error *err)
+/* What a call of the graph on the n tokens from `position` on starts with. */
+static struct forward forward_of(sluice_session *s, uint32_t position, uint32_t n, bool decoding,
+                                 struct lease_stats *stats)
 {
-    const struct model *model = s->engine->model;
-    struct forward f = {
-        .model = model,
+    return (struct forward){
+        .model = s->engine->model,
         .lookahead = s->engine->options.lookahead_experts,
         .backend = s->backend,
         .experts = s->engine->experts,
         .kv = &s->kv,
+        .recurrent = &s->recurrent,
         .scratch = s->scratch,
-        .ids = s->tokens + s->kv.length,
+        .ids = s->tokens + position,
         .n_rows = n,
-        .position0 = s->kv.length,
-        .mode = mode,
+        .position0 = position,
         .logits = s->logits,
-        .sink = sink,
-        .sink_user = sink_user,
         .tracer = s->tracer,
         .watch = s->watch ? s->watch : recorder_watch(s->recorder),
         .override = s->override,
@@ -134,8 +134,82 @@ static sluice_status forward_chunk(sluice_session *s, uint32_t n, bool decoding,
         .cancel = &s->cancel,
         .stats = stats,
     };
-    kv_reach(&s->kv, s->kv.length + n);
-    TRY(model->family->forward(model, &f, err));
+}
+
+static bool has_recurrent(const sluice_session *s)
+{
+    return s->recurrent.n_layers > 0;
+}
+
+static sluice_status run_forward(sluice_session *s, struct forward *f, sluice_error *err)
+{
+    const struct model *model = s->engine->model;
+    kv_reach(&s->kv, f->position0 + f->n_rows);
+    sluice_status status = model->family->forward(model, f, err);
+    if (!has_recurrent(s) || f->trial)
+        return status;
+    if (status == SLUICE_OK)
+        s->recurrent.position = f->position0 + f->n_rows;
+    else
+        (void)recurrent_recover(&s->recurrent); /* some layers may have gone on */
+    return status;
+}
+
+/* Where appending ends chunks early: a checkpoint shortly before the end of a prompt lets the next prompt go
+ * on from there when it differs only in how it opened the answer ("<think>" or not). */
+enum { CHECKPOINT_BACK = 8 };
+
+static uint32_t checkpoint_at(const sluice_session *s, size_t n_ids, bool decoding)
+{
+    uint64_t end = s->kv.length + n_ids;
+    bool wanted = has_recurrent(s) && !decoding && !s->tracer && n_ids > 1 && end > CHECKPOINT_BACK;
+    return wanted ? (uint32_t)(end - CHECKPOINT_BACK) : 0;
+}
+
+/* Even chunks: a short one at the end would read nearly every expert for a few rows. */
+static size_t even_share(size_t left, size_t most)
+{
+    assert(left > 0 && most > 0);
+    size_t parts = 1 + (left - 1) / most;
+    return 1 + (left - 1) / parts;
+}
+
+/* Rows from `position` on, `end` excluded, so that a chunk ends where a checkpoint is due. */
+static uint32_t chunk_rows(const sluice_session *s, uint32_t position, uint32_t end, uint32_t mark)
+{
+    uint32_t chunk = s->engine->options.prefill_chunk_tokens, left = end - position;
+    if (mark > position && mark < end)
+        left = mark - position;
+    if (s->engine->even_chunks && left > chunk)
+        chunk = (uint32_t)even_share(left, chunk);
+    return left < chunk ? left : chunk;
+}
+
+/* Bring recurrent state to the end of the timeline. Keys and values are written again, with the same bits. */
+static sluice_status catch_up(sluice_session *s, bool decoding, struct lease_stats *stats, sluice_error *err)
+{
+    while (has_recurrent(s) && s->recurrent.position < s->kv.length) {
+        uint32_t position = s->recurrent.position;
+        struct forward f = forward_of(s, position, chunk_rows(s, position, s->kv.length, 0), decoding, stats);
+        f.mode = LOGITS_NONE;
+        f.tracer = NULL;
+        f.watch = NULL; /* recorded when it was first computed */
+        if (atomic_load(&s->cancel))
+            return err_set(err, SLUICE_E_CANCELLED, "cancelled");
+        TRY(run_forward(s, &f, err));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status forward_chunk(sluice_session *s, uint32_t n, bool decoding, enum logits_mode mode,
+                                   sluice_logits_fn sink, void *sink_user, struct lease_stats *stats,
+                                   sluice_error *err)
+{
+    struct forward f = forward_of(s, s->kv.length, n, decoding, stats);
+    f.mode = mode;
+    f.sink = sink;
+    f.sink_user = sink_user;
+    TRY(run_forward(s, &f, err));
     if (s->recorder)
         recorder_commit(s->recorder, s->kv.length, n, decoding);
     s->kv.length += n;
@@ -163,14 +237,6 @@ static void count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns
     t->wasted_guess_bytes += io->wasted_bytes;
 }
 
-/* Even chunks: a short one at the end would read nearly every expert for a few rows. */
-static size_t even_share(size_t left, size_t most)
-{
-    assert(left > 0 && most > 0);
-    size_t parts = 1 + (left - 1) / most;
-    return 1 + (left - 1) / parts;
-}
-
 sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids, bool decoding,
                              enum logits_mode last_mode, sluice_logits_fn sink, void *sink_user,
                              sluice_error *err)
@@ -184,20 +250,20 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
     struct lease_stats io = {0};
     memmove(s->tokens + s->kv.length, ids, n_ids * sizeof *ids);
     s->has_logits = false;
-    sluice_status status = SLUICE_OK;
+    sluice_status status = catch_up(s, decoding, &io, err);
     size_t done = 0;
+    const uint32_t end = s->kv.length + (uint32_t)n_ids, mark = checkpoint_at(s, n_ids, decoding);
     while (done < n_ids && status == SLUICE_OK) {
-        size_t left = n_ids - done, chunk = s->engine->options.prefill_chunk_tokens;
-        if (s->engine->even_chunks && left > chunk)
-            chunk = even_share(left, chunk);
-        uint32_t n = (uint32_t)(left < chunk ? left : chunk);
-        enum logits_mode mode = last_mode == LOGITS_ALL || n == left ? last_mode : LOGITS_NONE;
+        uint32_t n = chunk_rows(s, s->kv.length, end, mark);
+        enum logits_mode mode = last_mode == LOGITS_ALL || n == n_ids - done ? last_mode : LOGITS_NONE;
         if (atomic_load(&s->cancel))
             status = err_set(err, SLUICE_E_CANCELLED, "cancelled");
         else
             status = forward_chunk(s, n, decoding, mode, sink, sink_user, &io, err);
         if (status == SLUICE_OK)
             done += n;
+        if (status == SLUICE_OK && mark && s->kv.length == mark)
+            recurrent_mark(&s->recurrent);
     }
     s->has_logits = status == SLUICE_OK && last_mode != LOGITS_NONE;
     phase_enter(clock, PHASE_OTHER);
@@ -244,6 +310,7 @@ sluice_status sluice_session_rewind(sluice_session *s, size_t n_tokens, sluice_e
             "to 0 and prefill again",
             s->kv.high, n_tokens);
     kv_rewind(&s->kv, (uint32_t)n_tokens);
+    (void)recurrent_rewind(&s->recurrent, (uint32_t)n_tokens);
     s->has_logits = false;
     return SLUICE_OK;
 }
@@ -270,7 +337,7 @@ sluice_status sluice_session_sync(sluice_session *s, const int32_t *ids, size_t 
     if (common < s->kv.length)
         TRY(sluice_session_rewind(s, common, err));
     if (reused_tokens)
-        *reused_tokens = common;
+        *reused_tokens = has_recurrent(s) ? s->recurrent.position : common;
     return sluice_session_prefill(s, ids + common, n_ids - common, err);
 }
 
@@ -281,26 +348,28 @@ struct sluice_snapshot {
     uint32_t length;
     bool has_logits;
     size_t kv_bytes;
-    unsigned char *bytes; /* tokens | logits | kv */
+    unsigned char *bytes; /* tokens | logits | kv | recurrent */
 };
 
 sluice_status sluice_session_snapshot(const sluice_session *s, sluice_snapshot **out, sluice_error *err)
 {
     size_t tokens = s->kv.length * sizeof *s->tokens;
     size_t logits = s->has_logits ? s->engine->model->vocab * sizeof *s->logits : 0;
-    size_t kv = kv_snapshot_bytes(&s->kv);
+    size_t kv = kv_snapshot_bytes(&s->kv), recurrent = recurrent_snapshot_bytes(&s->recurrent);
+    size_t total = tokens + logits + kv + recurrent;
     *out = NULL;
     sluice_snapshot *snapshot = mem_calloc(1, sizeof *snapshot);
-    unsigned char *bytes = mem_alloc(tokens + logits + kv);
+    unsigned char *bytes = mem_alloc(total);
     if (!snapshot || !bytes) {
         mem_free(snapshot);
         mem_free(bytes);
-        return err_memory(err, tokens + logits + kv, "a snapshot");
+        return err_memory(err, total, "a snapshot");
     }
     *snapshot = (sluice_snapshot){s->engine, s->kv.length, s->has_logits, kv, bytes};
     memcpy(bytes, s->tokens, tokens);
     memcpy(bytes + tokens, s->logits, logits);
     kv_save(&s->kv, bytes + tokens + logits);
+    recurrent_save(&s->recurrent, bytes + tokens + logits + kv);
     *out = snapshot;
     return SLUICE_OK;
 }
@@ -314,6 +383,7 @@ sluice_status sluice_session_restore(sluice_session *s, const sluice_snapshot *s
     memcpy(s->tokens, snapshot->bytes, tokens);
     memcpy(s->logits, snapshot->bytes + tokens, logits);
     kv_restore(&s->kv, snapshot->bytes + tokens + logits);
+    recurrent_restore(&s->recurrent, snapshot->bytes + tokens + logits + snapshot->kv_bytes);
     s->has_logits = snapshot->has_logits;
     return SLUICE_OK;
 }

@@ -10,6 +10,7 @@ struct sluice_session {
     sluice_engine *engine;
     struct arena arena;
     struct kv_cache kv;
+    struct recurrent recurrent; /* its position is behind kv.length where it has to catch up */
     struct backend *backend;
     void *scratch;
     struct sampler sampler;

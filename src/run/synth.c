@@ -204,10 +204,12 @@ static sluice_status synth_size(struct source *source, const char *file, uint64_
     return SLUICE_OK;
 }
 
-static bool synth_exists(struct source *source, const char *file)
+static sluice_status synth_exists(struct source *source, const char *file, bool *there, sluice_error *err)
 {
     uint64_t bytes;
-    return synth_size(source, file, &bytes, NULL) == SLUICE_OK;
+    (void)err;
+    *there = synth_size(source, file, &bytes, NULL) == SLUICE_OK;
+    return SLUICE_OK;
 }
 
 /* The tensor that holds byte `offset`, which is behind the header. */
@@ -352,7 +354,7 @@ sluice_status sluice_synth(const sluice_synth_options *options, sluice_install_r
         .discard = options->discard,
         .watch = options->watch,
     };
-    sluice_status status = store_install_from(source, &install, 0, engine_recipe_of, report, err);
+    sluice_status status = store_install_from(source, &install, NULL, engine_recipe_of, report, err);
     source_close(source);
     return status;
 }

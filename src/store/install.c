@@ -78,6 +78,16 @@ static sluice_status name_paths(struct install *w, sluice_error *err)
     return receipt_absolute(w->output, &w->absolute, err);
 }
 
+static bool source_has(void *st, const char *name)
+{
+    return safetensors_find(st, name) != NULL;
+}
+
+sluice_status install_recipe(struct install *w, recipe_fn fn, sluice_error *err)
+{
+    return fn(w->config, source_has, w->st, &w->recipe, err);
+}
+
 static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *err)
 {
     char *text;
@@ -87,7 +97,16 @@ static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *
     sluice_status status = json_parse(text, bytes, config->name, &w->config, err);
     mem_free(text);
     TRY(status);
-    return fn(w->config, &w->recipe, err);
+    TRY(safetensors_open(&w->st, w->source, err));
+    if (w->expected_index && strcmp(w->expected_index, w->st->sha256) != 0)
+        return err_set(
+            err, SLUICE_E_CORRUPT,
+            "%s is not what is pinned under that name: its index has the SHA-256 %.16s..., pinned is "
+            "%.16s...; use another mirror, or name the repository itself to trust it as it is",
+            w->source->name, w->st->sha256, w->expected_index);
+    if (w->options->quantize_bits)
+        return install_quantized_recipe(w, w->options->quantize_bits, fn, err);
+    return install_recipe(w, fn, err);
 }
 
 /* Everything of the source that the result depends on, short of the payload's bytes: those are represented by
@@ -123,15 +142,18 @@ static void fill_report(struct install *w)
     r->skipped_tensors = w->plan.n_skipped;
     r->expert_layers = w->plan.n_expert_layers;
     r->experts_per_layer = w->plan.layout.n_experts;
+    r->pinned = w->expected_index != NULL;
+    if (w->source->revision)
+        (void)snprintf(r->revision, sizeof r->revision, "%s", w->source->revision);
 }
 
 static sluice_status make_plan(struct install *w, uint64_t range_bytes, recipe_fn fn, sluice_error *err)
 {
     TRY(read_config(w, fn, err));
-    TRY(safetensors_open(&w->st, w->source, err));
     TRY(fingerprint_source(w, err));
     TRY(plan_build(&w->plan, &w->recipe, w->st, range_bytes, err));
     w->identity = (struct journal_identity){.source_name = w->source->name,
+                                            .revision = w->source->revision,
                                             .source_sha256 = w->st->sha256,
                                             .source_fingerprint = w->source_fingerprint,
                                             .plan_fingerprint = w->plan.fingerprint,
@@ -171,6 +193,8 @@ static sluice_status allocate(struct install *w, sluice_error *err)
 {
     size_t n = w->plan.n_files;
     w->scratch = mem_alloc(COPY_SCRATCH_BYTES);
+    if (w->plan.n_quants > 0 && !(w->parts = mem_alloc(COPY_SCRATCH_BYTES)))
+        return err_memory(err, COPY_SCRATCH_BYTES, "the copy");
     w->fds = mem_alloc(n * sizeof *w->fds);
     for (size_t i = 0; w->fds && i < n; i++)
         w->fds[i] = -1;
@@ -193,7 +217,7 @@ static sluice_status run(struct install *w, bool resumed, sluice_error *err)
         TRY(journal_publish(&w->journal, err));
     }
     TRY(install_prepare(w, resumed, err));
-    if (w->source->any_order)
+    if (w->source->any_order && w->plan.n_quants == 0)
         TRY(install_stream(w, err));
     else {
         if (resumed)
@@ -216,6 +240,8 @@ static sluice_status install(struct install *w, uint64_t range_bytes, recipe_fn 
         return SLUICE_OK;
     }
     TRY(install_check_space(w, found == FOUND_PARTIAL, err));
+    if (w->options->planned)
+        w->options->planned(w->options->watch.user, &w->report);
     if (w->options->dry_run)
         return SLUICE_OK;
     sluice_status status = run(w, found == FOUND_PARTIAL, err);
@@ -238,6 +264,8 @@ static void close_install(struct install *w)
     mem_free(w->done);
     mem_free(w->finished);
     mem_free(w->scratch);
+    mem_free(w->parts);
+    mem_free(w->config_text);
     journal_free(&w->journal);
     plan_free(&w->plan);
     safetensors_close(w->st);
@@ -253,14 +281,18 @@ static void close_install(struct install *w)
 }
 
 sluice_status store_install_from(struct source *source, const sluice_install_options *options,
-                                 uint64_t range_bytes, recipe_fn fn, sluice_install_report *report,
-                                 sluice_error *err)
+                                 const struct install_limits *limits, recipe_fn fn,
+                                 sluice_install_report *report, sluice_error *err)
 {
     TRY(check_options(options, err));
+    uint64_t range_bytes = limits ? limits->range_bytes : 0;
     if (range_bytes == 0 || range_bytes > PLAN_RANGE_BYTES_MAX)
         range_bytes = PLAN_RANGE_BYTES_MAX;
     mem_hook_json();
-    struct install w = {.options = options, .source = source, .lock_fd = -1};
+    struct install w = {.options = options,
+                        .source = source,
+                        .expected_index = limits ? limits->index_sha256 : NULL,
+                        .lock_fd = -1};
     sluice_status status = install(&w, range_bytes, fn, err);
     if (report)
         *report = w.report;
@@ -276,7 +308,7 @@ sluice_status store_install(const sluice_install_options *options, recipe_fn fn,
         return err_set(err, SLUICE_E_ARGUMENT, "no source directory was given");
     struct source *source;
     TRY(source_open_dir(&source, options->source_dir, err));
-    sluice_status status = store_install_from(source, options, 0, fn, report, err);
+    sluice_status status = store_install_from(source, options, NULL, fn, report, err);
     source_close(source);
     return status;
 }

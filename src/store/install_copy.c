@@ -1,47 +1,124 @@
-/* The payload of an install: ranges through one scratch buffer, each recorded when it is on disk. */
+/* The payload of an install: ranges through one scratch buffer, each recorded when it is on disk, and, where
+ * the source states a digest of its files, proof that what arrived is what the source means. */
 #include "base/mem.h"
 #include "io/file.h"
 #include "store/install_work.h"
+#include "store/quantize.h"
 
 #include <string.h>
 #include <unistd.h>
 
-/* Takes n bytes of a copy, from byte `at` of it. */
+/* The digest of a shard that is being read from its beginning to its end. */
+struct shard_check {
+    bool on;
+    struct sha256 h;
+    uint64_t at; /* bytes fed */
+    char expected[SHA256_HEX_BYTES];
+};
+
+/* Takes n bytes of a copy, from byte `at` of it, and feeds what is at the destination to `h`. */
 typedef sluice_status (*move_fn)(struct install *w, const struct plan_copy *copy, uint64_t at, size_t n,
-                                 sluice_error *err);
+                                 struct sha256 *h, sluice_error *err);
+
+/* Write to, or read from, n bytes of the target file that go on from `target`. */
+static sluice_status put(struct install *w, uint32_t file, const void *bytes, size_t n, uint64_t target,
+                         sluice_error *err)
+{
+    w->dirty[file] = true;
+    return file_write_at(w->fds[file], bytes, n, target, w->plan.files[file].path, err);
+}
+
+static sluice_status get(struct install *w, uint32_t file, void *bytes, size_t n, uint64_t target,
+                         sluice_error *err)
+{
+    return file_read_at(w->fds[file], bytes, n, target, w->plan.files[file].path, err);
+}
+
+/* Quantize what lies in the scratch buffer, run by run, and write the parts to their places. */
+static sluice_status quantize_in(struct install *w, const struct plan_copy *copy, uint64_t at, size_t n,
+                                 struct sha256 *h, sluice_error *err)
+{
+    const struct plan_quant *q = &w->plan.quants[copy->quant - 1];
+    for (size_t k = 0; k < n;) {
+        struct plan_quant_run run = plan_quant_target(&w->plan, copy, at + k, n - k);
+        unsigned char *part[3] = {w->parts, w->parts + run.bytes[0], w->parts + run.bytes[0] + run.bytes[1]};
+        if (!quantize_groups(w->scratch + k, q->from, run.groups, q->group, q->bits, part[0],
+                             (uint16_t *)(void *)part[1], (uint16_t *)(void *)part[2]))
+            return err_set(
+                err, SLUICE_E_NUMERIC,
+                "%s holds a weight that is not finite at byte %llu or after; it cannot be quantized",
+                w->st->shards[copy->shard].name, (unsigned long long)(copy->source + at + k));
+        for (int i = 0; i < 3; i++) {
+            sha256_update(h, part[i], (size_t)run.bytes[i]);
+            TRY(put(w, copy->file, part[i], (size_t)run.bytes[i], run.targets[i], err));
+        }
+        k += (size_t)run.source_bytes;
+    }
+    return SLUICE_OK;
+}
 
 /* Read from the source into the scratch buffer, write to the places in the target file. */
 static sluice_status move_in(struct install *w, const struct plan_copy *copy, uint64_t at, size_t n,
-                             sluice_error *err)
+                             struct sha256 *h, sluice_error *err)
 {
     const char *shard = w->st->shards[copy->shard].name;
     TRY(w->source->read(w->source, shard, copy->source + at, w->scratch, n, err));
-    w->dirty[copy->file] = true;
+    if (w->check && w->check->on) {
+        sha256_update(&w->check->h, w->scratch, n);
+        w->check->at = copy->source + at + n;
+    }
+    if (copy->quant)
+        return quantize_in(w, copy, at, n, h, err);
+    sha256_update(h, w->scratch, n);
     for (size_t k = 0; k < n;) {
         uint64_t run, target = plan_target(copy, at + k, &run);
         size_t m = run < n - k ? (size_t)run : n - k;
-        TRY(file_write_at(w->fds[copy->file], w->scratch + k, m, target, w->plan.files[copy->file].path,
-                          err));
+        TRY(put(w, copy->file, w->scratch + k, m, target, err));
         k += m;
     }
     return SLUICE_OK;
 }
 
-/* Gather from the target file into the scratch buffer. */
+/* Gather from the target file. */
 static sluice_status move_back(struct install *w, const struct plan_copy *copy, uint64_t at, size_t n,
-                               sluice_error *err)
+                               struct sha256 *h, sluice_error *err)
 {
-    for (size_t k = 0; k < n;) {
+    for (size_t k = 0; copy->quant && k < n;) {
+        struct plan_quant_run run = plan_quant_target(&w->plan, copy, at + k, n - k);
+        for (int i = 0; i < 3; i++) {
+            TRY(get(w, copy->file, w->parts, (size_t)run.bytes[i], run.targets[i], err));
+            sha256_update(h, w->parts, (size_t)run.bytes[i]);
+        }
+        k += (size_t)run.source_bytes;
+    }
+    for (size_t k = 0; !copy->quant && k < n;) {
         uint64_t run, target = plan_target(copy, at + k, &run);
         size_t m = run < n - k ? (size_t)run : n - k;
-        TRY(file_read_at(w->fds[copy->file], w->scratch + k, m, target, w->plan.files[copy->file].path, err));
+        TRY(get(w, copy->file, w->scratch + k, m, target, err));
         k += m;
+    }
+    if (!copy->quant)
+        sha256_update(h, w->scratch, n);
+    return SLUICE_OK;
+}
+
+/* Bytes of the shard that no copy takes, for its digest alone. */
+static sluice_status pass_gap(struct install *w, uint32_t shard, uint64_t end, sluice_error *err)
+{
+    struct shard_check *check = w->check;
+    while (check->on && check->at < end) {
+        uint64_t rest = end - check->at;
+        size_t n = rest < COPY_SCRATCH_BYTES ? (size_t)rest : COPY_SCRATCH_BYTES;
+        TRY(w->source->read(w->source, w->st->shards[shard].name, check->at, w->scratch, n, err));
+        sha256_update(&check->h, w->scratch, n);
+        check->at += n;
+        TRY(meter_step(&w->meter, 0, err));
     }
     return SLUICE_OK;
 }
 
-/* The digest of a range covers its number and its bytes in the source's order; where they go is bound by the
- * plan's fingerprint, which the journal records. */
+/* The digest of a range covers its number and its bytes in the source's order, as they are at the
+ * destination; where they go is bound by the plan's fingerprint, which the journal records. */
 static sluice_status walk_range(struct install *w, size_t index, move_fn move, char hex[SHA256_HEX_BYTES],
                                 sluice_error *err)
 {
@@ -54,11 +131,13 @@ static sluice_status walk_range(struct install *w, size_t index, move_fn move, c
     sluice_status status = SLUICE_OK;
     for (size_t i = range->first; i < range->first + range->count; i++) {
         const struct plan_segment *segment = &w->plan.segments[i];
+        const struct plan_copy *copy = &w->plan.copies[segment->copy];
+        if (move == move_in && w->check)
+            TRY_OUT(pass_gap(w, range->shard, copy->source + segment->start, err));
         for (uint64_t at = 0; at < segment->bytes;) {
             uint64_t rest = segment->bytes - at;
             size_t n = rest < COPY_SCRATCH_BYTES ? (size_t)rest : COPY_SCRATCH_BYTES;
-            TRY_OUT(move(w, &w->plan.copies[segment->copy], segment->start + at, n, err));
-            sha256_update(&h, w->scratch, n);
+            TRY_OUT(move(w, copy, segment->start + at, n, &h, err));
             TRY_OUT(meter_step(&w->meter, n, err));
             at += n;
         }
@@ -96,6 +175,9 @@ sluice_status install_recheck(struct install *w, sluice_error *err)
             w->report.reused_bytes += w->plan.ranges[i].payload_bytes;
         }
     }
+    for (size_t i = 0; i < w->plan.n_ranges; i++)
+        if (!w->done[i])
+            journal_doubt_shard(&w->journal, w->st->shards[w->plan.ranges[i].shard].name);
     meter_finish(&w->meter);
     return journal_keep(&w->journal, w->done, w->plan.n_ranges, err);
 }
@@ -141,33 +223,169 @@ sluice_status install_hash(struct install *w, const char *path, sluice_error *er
     return status;
 }
 
+/* ---- a shard's own digest ---- */
+
+static sluice_status check_open(struct install *w, uint32_t shard, struct shard_check *check,
+                                sluice_error *err)
+{
+    const char *name = w->st->shards[shard].name;
+    *check = (struct shard_check){.on = false};
+    if (!w->source->digest || journal_shard_is_proven(&w->journal, name))
+        return SLUICE_OK;
+    TRY(w->source->digest(w->source, name, check->expected, err));
+    if (!check->expected[0])
+        return SLUICE_OK;
+    TRY(sha256_open(&check->h, err));
+    check->on = true;
+    return SLUICE_OK;
+}
+
+/* What arrived is not what the source says it has: nothing of this shard may be kept. */
+static sluice_status refuse_shard(struct install *w, uint32_t shard, const char *hex, const char *expected,
+                                  sluice_error *err)
+{
+    for (size_t i = 0; i < w->plan.n_ranges; i++)
+        if (w->plan.ranges[i].shard == shard)
+            w->done[i] = false;
+    TRY(journal_keep(&w->journal, w->done, w->plan.n_ranges, err));
+    return err_set(err, SLUICE_E_CORRUPT,
+                   "%s arrived damaged: its SHA-256 is %.16s..., the source states %.16s...; its bytes were "
+                   "dropped, go on with --resume",
+                   w->st->shards[shard].name, hex, expected);
+}
+
+static sluice_status check_close(struct install *w, uint32_t shard, struct shard_check *check,
+                                 sluice_error *err)
+{
+    char hex[SHA256_HEX_BYTES];
+    if (!check->on)
+        return SLUICE_OK;
+    TRY(pass_gap(w, shard, w->st->shards[shard].bytes, err));
+    sha256_close(&check->h, hex);
+    check->on = false;
+    if (strcmp(hex, check->expected) != 0)
+        return refuse_shard(w, shard, hex, check->expected, err);
+    return journal_prove_shard(&w->journal, w->st->shards[shard].name, err);
+}
+
+/* A range that is on disk already, for the shard's digest: from the destination where the bytes are the same,
+ * from the source where they were quantized. */
+static sluice_status feed_done(struct install *w, size_t index, sluice_error *err)
+{
+    const struct plan_range *range = &w->plan.ranges[index];
+    struct shard_check *check = w->check;
+    for (size_t i = range->first; check->on && i < range->first + range->count; i++) {
+        const struct plan_segment *segment = &w->plan.segments[i];
+        const struct plan_copy *copy = &w->plan.copies[segment->copy];
+        TRY(pass_gap(w, range->shard, copy->source + segment->start, err));
+        for (uint64_t at = 0; !copy->quant && at < segment->bytes;) {
+            uint64_t rest = segment->bytes - at;
+            size_t n = rest < COPY_SCRATCH_BYTES ? (size_t)rest : COPY_SCRATCH_BYTES;
+            TRY(move_back(w, copy, segment->start + at, n, &check->h, err));
+            check->at += n;
+            at += n;
+            TRY(meter_step(&w->meter, 0, err));
+        }
+        /* What was quantized follows as a gap. */
+    }
+    return SLUICE_OK;
+}
+
+/* ---- what the source is told to read ahead ---- */
+
+static sluice_status announce(struct install *w, uint32_t shard, uint64_t from, uint64_t to,
+                              sluice_error *err)
+{
+    if (from >= to)
+        return SLUICE_OK;
+    return w->source->announce(w->source, w->st->shards[shard].name, from, to - from, err);
+}
+
+/* The whole shard but the bytes that are read back from the destination. */
+static sluice_status announce_checked(struct install *w, uint32_t shard, size_t first, size_t end,
+                                      sluice_error *err)
+{
+    uint64_t at = 0;
+    for (size_t r = first; r < end; r++) {
+        const struct plan_range *range = &w->plan.ranges[r];
+        for (size_t i = range->first; w->done[r] && i < range->first + range->count; i++) {
+            const struct plan_segment *segment = &w->plan.segments[i];
+            const struct plan_copy *copy = &w->plan.copies[segment->copy];
+            if (copy->quant)
+                continue;
+            TRY(announce(w, shard, at, copy->source + segment->start, err));
+            at = copy->source + segment->start + segment->bytes;
+        }
+    }
+    return announce(w, shard, at, w->st->shards[shard].bytes, err);
+}
+
+static sluice_status announce_shard(struct install *w, uint32_t shard, size_t first, size_t end,
+                                    sluice_error *err)
+{
+    if (!w->source->announce)
+        return SLUICE_OK;
+    if (w->check->on)
+        return announce_checked(w, shard, first, end, err);
+    for (size_t r = first; r < end; r++)
+        if (!w->done[r])
+            TRY(announce(w, shard, w->plan.ranges[r].source,
+                         w->plan.ranges[r].source + w->plan.ranges[r].span_bytes, err));
+    return SLUICE_OK;
+}
+
+/* ---- all of it ---- */
+
 static sluice_status copy_range(struct install *w, size_t index, sluice_error *err)
 {
     const struct plan_range *range = &w->plan.ranges[index];
     char hex[SHA256_HEX_BYTES];
-    if (w->source->announce)
-        TRY(w->source->announce(w->source, w->st->shards[range->shard].name, range->source, range->span_bytes,
-                                err));
     TRY(walk_range(w, index, move_in, hex, err));
     TRY(sync_dirty(w, err));
     TRY(journal_add(&w->journal, index, hex, range, err));
     mark_done(w, index);
-    /* A file whose last byte just arrived is hashed while its pages are still in memory. */
-    for (size_t i = range->first; i < range->first + range->count; i++) {
-        uint32_t file = w->plan.copies[w->plan.segments[i].copy].file;
-        if (w->left[file] == 0)
-            TRY(install_hash(w, w->plan.files[file].path, err));
-    }
     return SLUICE_OK;
+}
+
+/* Ranges [first, end) are those of the shard. */
+static sluice_status copy_shard(struct install *w, uint32_t shard, size_t first, size_t end,
+                                sluice_error *err)
+{
+    struct shard_check check;
+    TRY(check_open(w, shard, &check, err));
+    w->check = &check;
+    sluice_status status = announce_shard(w, shard, first, end, err);
+    for (size_t i = first; i < end && status == SLUICE_OK; i++) {
+        status = w->done[i] ? feed_done(w, i, err) : copy_range(w, i, err);
+        /* A file whose last byte arrived is hashed while its pages are still in memory. */
+        const struct plan_range *range = &w->plan.ranges[i];
+        for (size_t k = range->first; status == SLUICE_OK && k < range->first + range->count; k++) {
+            uint32_t file = w->plan.copies[w->plan.segments[k].copy].file;
+            if (w->left[file] == 0)
+                status = install_hash(w, w->plan.files[file].path, err);
+        }
+    }
+    if (status == SLUICE_OK)
+        status = check_close(w, shard, &check, err);
+    if (check.on) {
+        char hex[SHA256_HEX_BYTES];
+        sha256_close(&check.h, hex);
+    }
+    w->check = NULL;
+    return status;
 }
 
 sluice_status install_copy(struct install *w, sluice_error *err)
 {
     meter_start(&w->meter, &w->options->watch, "copy", w->plan.source_bytes);
     TRY(meter_step(&w->meter, w->report.reused_bytes, err));
-    for (size_t i = 0; i < w->plan.n_ranges; i++)
-        if (!w->done[i])
-            TRY(copy_range(w, i, err));
+    for (size_t first = 0, end; first < w->plan.n_ranges; first = end) {
+        uint32_t shard = w->plan.ranges[first].shard;
+        end = first;
+        while (end < w->plan.n_ranges && w->plan.ranges[end].shard == shard)
+            end++;
+        TRY(copy_shard(w, shard, first, end, err));
+    }
     meter_finish(&w->meter);
     for (size_t i = 0; i < w->plan.n_files; i++)
         TRY(install_hash(w, w->plan.files[i].path, err));

@@ -24,6 +24,33 @@ static sluice_status write_layout(struct install *w, sluice_error *err)
     return install_hash(w, LAYOUT_NAME, err);
 }
 
+static sluice_status write_text(const char *path, const char *text, sluice_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot create %s", path);
+    sluice_status status = file_write_at(fd, text, strlen(text), 0, path, err);
+    if (status == SLUICE_OK)
+        status = file_sync(fd, path, err);
+    (void)close(fd);
+    return status;
+}
+
+/* The digest of the last finished file is the one that the source states, where it states one. */
+static sluice_status check_stated(struct install *w, const char *name, sluice_error *err)
+{
+    char stated[SHA256_HEX_BYTES] = "";
+    const struct finished_file *file = &w->finished[w->n_finished - 1];
+    if (w->source->digest)
+        TRY(w->source->digest(w->source, name, stated, err));
+    if (stated[0] && strcmp(stated, file->sha256) != 0)
+        return err_set(err, SLUICE_E_CORRUPT,
+                       "%s arrived damaged: its SHA-256 is %.16s..., the source states %.16s...; go on with "
+                       "--resume",
+                       name, file->sha256, stated);
+    return SLUICE_OK;
+}
+
 static sluice_status write_sidecars(struct install *w, sluice_error *err)
 {
     for (size_t i = 0; i < SIDECARS; i++) {
@@ -34,11 +61,16 @@ static sluice_status write_sidecars(struct install *w, sluice_error *err)
         char *path = file_join(w->partial, name);
         if (!path)
             return err_memory(err, 0, "a path");
-        sluice_status status = sidecars_copy(w->source, SIDECAR_TABLE[i].name, w->sidecar_bytes[i], path,
-                                             w->scratch, COPY_SCRATCH_BYTES, err);
+        /* The first is config.json. */
+        sluice_status status = i == 0 && w->config_text
+                                   ? write_text(path, w->config_text, err)
+                                   : sidecars_copy(w->source, SIDECAR_TABLE[i].name, w->sidecar_bytes[i],
+                                                   path, w->scratch, COPY_SCRATCH_BYTES, err);
         mem_free(path);
         TRY(status);
         TRY(install_hash(w, name, err));
+        if (i > 0 || !w->config_text)
+            TRY(check_stated(w, SIDECAR_TABLE[i].name, err));
     }
     return SLUICE_OK;
 }

@@ -23,10 +23,12 @@ struct finished_file {
 
 struct install {
     const sluice_install_options *options;
-    struct source *source; /* borrowed */
+    struct source *source;      /* borrowed */
+    const char *expected_index; /* NULL: any */
     sluice_install_report report;
     /* what to do */
     json_t *config;
+    char *config_text; /* the config.json of the install where it is not the source's; NULL elsewhere */
     struct recipe recipe;
     struct safetensors *st;
     struct plan plan;
@@ -40,6 +42,8 @@ struct install {
     struct journal journal;
     struct meter meter;
     unsigned char *scratch;         /* COPY_SCRATCH_BYTES */
+    unsigned char *parts;           /* as many again, where the plan quantizes; NULL elsewhere */
+    struct shard_check *check;      /* of the shard that is being copied */
     int *fds;                       /* per plan file; -1: not open */
     bool *dirty;                    /* per plan file: written since its last sync */
     uint64_t *left;                 /* per plan file: payload bytes not on disk yet */
@@ -63,6 +67,16 @@ sluice_status install_prepare(struct install *w, bool resumed, sluice_error *err
 sluice_status install_check_space(const struct install *w, bool resumed, sluice_error *err);
 /* Delete the partial directory, then the journal. */
 sluice_status install_discard(const struct install *w, sluice_error *err);
+
+/* ---- install.c ---- */
+
+/* Fill w->recipe from w->config and the names of the checkpoint's tensors; release with recipe_free. */
+sluice_status install_recipe(struct install *w, recipe_fn fn, sluice_error *err);
+
+/* ---- install_quantize.c ---- */
+
+/* Rewrite w->config for `bits` per weight and fill the recipe from it. */
+sluice_status install_quantized_recipe(struct install *w, unsigned bits, recipe_fn fn, sluice_error *err);
 
 /* ---- install_copy.c ---- */
 

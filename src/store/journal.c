@@ -42,6 +42,8 @@ sluice_status journal_start(struct journal *j, const char *path, const struct jo
     j->ranges = json_object();
     int failed = json_object_set_new(j->root, "schema", json_integer(1));
     failed |= json_object_set_new(j->root, "repoID", json_string(id->source_name));
+    if (id->revision)
+        failed |= json_object_set_new(j->root, "resolvedCommit", json_string(id->revision));
     for (size_t i = 0; i < N_BOUND; i++)
         failed |= json_object_set_new(j->root, BOUND[i].key, json_string(bound_value(id, i)));
     failed |= json_object_set_new(j->root, "totalSourceBytes", json_integer((json_int_t)id->source_bytes));
@@ -168,6 +170,29 @@ sluice_status journal_keep(struct journal *j, const bool *kept, size_t n_ranges,
     j->ranges = rows;
     json_decref(rows); /* the root holds it */
     return journal_publish(j, err);
+}
+
+sluice_status journal_prove_shard(struct journal *j, const char *shard, sluice_error *err)
+{
+    json_t *proven = json_object_get(j->root, "provenShards");
+    int failed = 0;
+    if (!proven) {
+        proven = json_object();
+        failed = json_object_set_new(j->root, "provenShards", proven);
+    }
+    if (failed || json_object_set_new(proven, shard, json_true()) != 0)
+        return err_memory(err, 0, "the journal");
+    return journal_publish(j, err);
+}
+
+void journal_doubt_shard(struct journal *j, const char *shard)
+{
+    (void)json_object_del(json_object_get(j->root, "provenShards"), shard);
+}
+
+bool journal_shard_is_proven(const struct journal *j, const char *shard)
+{
+    return json_is_true(json_object_get(json_object_get(j->root, "provenShards"), shard));
 }
 
 sluice_status journal_finish(struct journal *j, uint64_t inode, const char *manifest_sha256,

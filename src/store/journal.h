@@ -18,6 +18,7 @@ struct journal {
 
 struct journal_identity {
     const char *source_name, *source_sha256; /* of the source's index */
+    const char *revision;                    /* NULL: none */
     const char *source_fingerprint, *plan_fingerprint;
     uint64_t source_bytes;
 };
@@ -42,6 +43,12 @@ sluice_status journal_add(struct journal *journal, size_t range, const char dige
 const char *journal_digest(const struct journal *journal, size_t range, const struct plan_range *plan);
 /* Forget every range that `kept` does not mark; `kept` has n_ranges rows. */
 sluice_status journal_keep(struct journal *journal, const bool *kept, size_t n_ranges, sluice_error *err);
+
+/* Every byte of a shard of the source was read and had the digest that the source states: record, publish. */
+sluice_status journal_prove_shard(struct journal *journal, const char *shard, sluice_error *err);
+/* Not any more; the next publication says so. */
+void journal_doubt_shard(struct journal *journal, const char *shard);
+bool journal_shard_is_proven(const struct journal *journal, const char *shard);
 
 /* The partial directory is complete and about to take its final name: record its inode and its manifest's
  * digest, by which a later run recognises it under that name. */

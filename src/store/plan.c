@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "store/manifest.h"
+#include "store/quantize.h"
 #include "store/resident.h"
 
 #include <stdio.h>
@@ -17,6 +18,7 @@ struct builder {
     bool *used;                              /* per source tensor */
     const struct tensor_spec *(*experts)[3]; /* per layer: gate, up, down */
     struct stored_tensor *resident;
+    size_t *fused; /* per source tensor: 1 + the copy that takes it for two stacks */
 };
 
 /* ---- matching specs with source tensors ---- */
@@ -40,10 +42,82 @@ static sluice_status take(struct builder *b, const char *name, const char *dtype
     return SLUICE_OK;
 }
 
-/* Weights, scales, biases of an affine tensor. */
+/* Weights, scales, biases of an affine tensor: three tensors of the source, or one that is quantized. */
 struct triple {
     const struct st_tensor *part[3];
+    uint64_t bytes[3];
+    const struct st_tensor *floats; /* instead of the parts */
+    enum dtype from;
+    int half; /* of `floats` (struct tensor_alias) */
 };
+
+/* ---- unquantized sources ---- */
+
+/* The name of a spec in a checkpoint of Hugging Face's library. */
+static void alias_name(const struct recipe *recipe, const char *name, char out[2 * TENSOR_NAME_BYTES_MAX],
+                       int *half)
+{
+    (void)snprintf(out, 2 * TENSOR_NAME_BYTES_MAX, "%s", name);
+    *half = 0;
+    for (const struct tensor_alias *a = recipe->aliases; a && a->from; a++) {
+        char *at = strstr(out, a->from);
+        size_t from = strlen(a->from), to = strlen(a->to);
+        if (!at || strlen(out) + to - from >= 2 * TENSOR_NAME_BYTES_MAX)
+            continue;
+        memmove(at + to, at + from, strlen(at + from) + 1);
+        memcpy(at, a->to, to);
+        if (a->half)
+            *half = a->half;
+    }
+}
+
+static const struct st_tensor *find_floats(const struct builder *b, const char *name, int *half)
+{
+    char alias[2 * TENSOR_NAME_BYTES_MAX];
+    *half = 0;
+    const struct st_tensor *tensor = safetensors_find(b->st, name);
+    if (tensor)
+        return tensor;
+    alias_name(b->recipe, name, alias, half);
+    return safetensors_find(b->st, alias);
+}
+
+static sluice_status take_floats(struct builder *b, const struct tensor_spec *spec, struct triple *triple,
+                                 sluice_error *err)
+{
+    static const enum dtype FLOATS[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    uint64_t shape[TENSOR_DIMS_MAX], values = 1;
+    const struct st_tensor *tensor = find_floats(b, spec->name, &triple->half);
+    const char *dtype = NULL;
+    if (!tensor)
+        return err_set(err, SLUICE_E_FORMAT, "this is not a complete %s checkpoint: it lacks %s",
+                       b->recipe->family, spec->name);
+    for (size_t i = 0; i < sizeof FLOATS / sizeof *FLOATS; i++)
+        if (strcmp(tensor->dtype, SOURCE_DTYPES[FLOATS[i]]) == 0) {
+            triple->from = FLOATS[i];
+            dtype = tensor->dtype;
+        }
+    if (!dtype)
+        return err_set(err, SLUICE_E_UNSUPPORTED,
+                       "tensor %s has the type %s; only BF16, F16 and F32 can be quantized", tensor->name,
+                       tensor->dtype);
+    for (uint32_t i = 0; i < spec->n_dims; i++)
+        shape[i] = spec->shape[i];
+    if (triple->half)
+        shape[spec->n_dims - 2] *= 2;
+    TRY(safetensors_expect(b->st, tensor->name, dtype, spec->n_dims, shape, &triple->floats, err));
+    for (uint32_t i = 0; i < spec->n_dims; i++)
+        values *= spec->shape[i]; /* the shard holds that many */
+    triple->bytes[0] = values / 8 * spec->bits;
+    triple->bytes[1] = triple->bytes[2] = values / spec->group_size * 2;
+    /* Two stacks share a fused tensor, each other one has its own. */
+    size_t place = (size_t)(tensor - b->st->tensors);
+    if (b->used[place] && !triple->half)
+        return err_set(err, SLUICE_E_FORMAT, "the %s recipe uses the tensor %s twice", b->recipe->family,
+                       tensor->name);
+    b->used[place] = true;
+    return SLUICE_OK;
+}
 
 static sluice_status take_affine(struct builder *b, const struct tensor_spec *spec, struct triple *triple,
                                  sluice_error *err)
@@ -60,6 +134,8 @@ static sluice_status take_affine(struct builder *b, const struct tensor_spec *sp
             "tensor %s: %u bits in groups of %u over %u columns cannot be stored; 2, 4 or 8 bits in "
             "groups of 32, 64 or 128 can",
             spec->name, spec->bits, spec->group_size, cols);
+    if (b->recipe->quantize)
+        return take_floats(b, spec, triple, err);
     uint64_t words[TENSOR_DIMS_MAX], groups[TENSOR_DIMS_MAX];
     for (uint32_t i = 0; i < spec->n_dims; i++)
         words[i] = groups[i] = spec->shape[i];
@@ -70,16 +146,30 @@ static sluice_status take_affine(struct builder *b, const struct tensor_spec *sp
     (void)snprintf(name, sizeof name, "%.*s.scales", (int)stem, spec->name);
     TRY(take(b, name, "BF16", spec->n_dims, groups, &triple->part[1], err));
     (void)snprintf(name, sizeof name, "%.*s.biases", (int)stem, spec->name);
-    return take(b, name, "BF16", spec->n_dims, groups, &triple->part[2], err);
+    TRY(take(b, name, "BF16", spec->n_dims, groups, &triple->part[2], err));
+    for (int i = 0; i < 3; i++)
+        triple->bytes[i] = triple->part[i]->bytes;
+    return SLUICE_OK;
 }
 
 static sluice_status take_plain(struct builder *b, const struct tensor_spec *spec,
-                                const struct st_tensor **tensor, sluice_error *err)
+                                const struct st_tensor **tensor, enum dtype *dtype, sluice_error *err)
 {
     uint64_t shape[TENSOR_DIMS_MAX];
     for (uint32_t i = 0; i < spec->n_dims; i++)
         shape[i] = spec->shape[i];
-    return take(b, spec->name, SOURCE_DTYPES[spec->dtype], spec->n_dims, shape, tensor, err);
+    int half = 0;
+    const char *name = spec->name;
+    const struct st_tensor *there = b->recipe->quantize ? find_floats(b, name, &half)
+                                    : spec->any_float   ? safetensors_find(b->st, name)
+                                                        : NULL;
+    if (there)
+        name = there->name;
+    *dtype = spec->dtype;
+    for (int i = 0; spec->any_float && there && i < DTYPE_COUNT; i++)
+        if (dtype_is_float((enum dtype)i) && strcmp(there->dtype, SOURCE_DTYPES[i]) == 0)
+            *dtype = (enum dtype)i;
+    return take(b, name, SOURCE_DTYPES[*dtype], spec->n_dims, shape, tensor, err);
 }
 
 static sluice_status check_leftovers(struct builder *b, sluice_error *err)
@@ -118,28 +208,61 @@ static void add_copy(struct plan *plan, const struct st_tensor *tensor, size_t f
     plan->source_bytes += tensor->bytes; /* bounded by the sizes of the shards */
 }
 
+/* A copy that quantizes. The second half of a fused stack joins the first half's copy. */
+static sluice_status add_quant(struct builder *b, const struct tensor_spec *spec, const struct triple *triple,
+                               size_t file, const uint64_t offsets[3], uint64_t records, sluice_error *err)
+{
+    struct plan *plan = b->plan;
+    size_t *fused = &b->fused[triple->floats - b->st->tensors];
+    int way = triple->half ? triple->half - 1 : 0;
+    if (*fused == 0) {
+        void *items = plan->quants;
+        if (!mem_grow(&items, &plan->quants_cap, plan->n_quants + 1, sizeof *plan->quants))
+            return err_memory(err, plan->n_quants * sizeof *plan->quants, "the copy plan");
+        plan->quants = items;
+        plan->quants[plan->n_quants++] = (struct plan_quant){.from = triple->from,
+                                                             .bits = spec->bits,
+                                                             .group = spec->group_size,
+                                                             .ways = triple->half ? 2 : 1};
+        add_copy(plan, triple->floats, file, 0, records * (triple->half ? 2 : 1), 0);
+        plan->copies[plan->n_copies - 1].quant = (uint32_t)plan->n_quants;
+        *fused = plan->n_copies;
+    }
+    struct plan_copy *copy = &plan->copies[*fused - 1];
+    struct plan_quant *quant = &plan->quants[copy->quant - 1];
+    if (copy->file != file || quant->bits != spec->bits || quant->group != spec->group_size)
+        return err_set(err, SLUICE_E_UNSUPPORTED, "%s holds two tensors that are not stored alike",
+                       triple->floats->name);
+    memcpy(quant->targets[way], offsets, sizeof quant->targets[way]);
+    return SLUICE_OK;
+}
+
 static sluice_status plan_one_resident(struct builder *b, const struct tensor_spec *spec, uint64_t *at,
                                        sluice_error *err)
 {
     struct plan *plan = b->plan;
     struct stored_tensor *t = &b->resident[plan->n_resident];
-    struct triple triple = {{NULL}};
-    if (spec->dtype == DTYPE_AFFINE)
+    struct triple triple = {.half = 0};
+    t->dtype = DTYPE_AFFINE;
+    if (spec->dtype == DTYPE_AFFINE) {
         TRY(take_affine(b, spec, &triple, err));
-    else
-        TRY(take_plain(b, spec, &triple.part[0], err));
+    } else {
+        TRY(take_plain(b, spec, &triple.part[0], &t->dtype, err));
+        triple.bytes[0] = triple.part[0]->bytes;
+    }
     t->name = spec->name;
-    t->dtype = spec->dtype;
     for (uint32_t i = 0; i < spec->n_dims; i++)
         t->shape[i] = spec->shape[i];
-    uint64_t offsets[3] = {0}, bytes[3] = {0};
-    for (int i = 0; i < 3 && triple.part[i]; i++) {
+    uint64_t offsets[3] = {0}, *bytes = triple.bytes;
+    for (int i = 0; i < 3 && bytes[i]; i++) {
         offsets[i] = *at;
-        bytes[i] = triple.part[i]->bytes;
-        add_copy(plan, triple.part[i], 0, *at, 1, 0);
+        if (!triple.floats)
+            add_copy(plan, triple.part[i], 0, *at, 1, 0);
         if (!u64_add(*at, bytes[i], at))
             return err_set(err, SLUICE_E_FORMAT, "the resident tensors overflow 64 bits");
     }
+    if (triple.floats)
+        TRY(add_quant(b, spec, &triple, 0, offsets, 1, err));
     t->offset = offsets[0];
     t->bytes = bytes[0];
     t->scale_offset = offsets[1];
@@ -212,18 +335,23 @@ static sluice_status plan_layer(struct builder *b, uint32_t layer, sluice_error 
     uint64_t at = 0, experts = b->recipe->n_experts;
     for (int m = 0; m < 3; m++) {
         const struct tensor_spec *spec = b->experts[layer][m];
-        struct triple triple;
+        struct triple triple = {.half = 0};
+        uint64_t offsets[3];
         TRY(take_affine(b, spec, &triple, err));
         for (int i = 0; i < 3; i++) {
             struct expert_part *part = &l->parts[3 * m + i];
-            uint64_t bytes = triple.part[i]->bytes / experts; /* whole: the shape begins with the experts */
+            uint64_t bytes = triple.bytes[i] / experts; /* whole: the shape begins with the experts */
+            offsets[i] = at;
             *part = (struct expert_part){.offset = at, .bytes = bytes, .rows = spec->shape[1]};
             part->cols = i == 0 ? spec->shape[2] : spec->shape[2] / spec->group_size;
             part->bits = i == 0 ? spec->bits : 0;
             part->group_size = i == 0 ? spec->group_size : 0;
-            add_copy(plan, triple.part[i], file, at, experts, 0);
+            if (!triple.floats)
+                add_copy(plan, triple.part[i], file, at, experts, 0);
             at += bytes; /* bounded by the size of the shard */
         }
+        if (triple.floats)
+            TRY(add_quant(b, spec, &triple, file, offsets, experts, err));
     }
     l->present = true;
     (void)snprintf(plan->files[file].path, sizeof plan->files[file].path, EXPERTS_DIR "/layer_%02u.bin",
@@ -273,11 +401,12 @@ static int by_source(const void *a, const void *b)
     return x->source < y->source ? -1 : x->source > y->source;
 }
 
-/* The last range, when `source` may still join it; otherwise a new one. */
-static struct plan_range *range_for(struct plan *plan, uint32_t shard, uint64_t source, uint64_t range_bytes)
+/* The last range, when `least` bytes at `source` may still join it; otherwise a new one. */
+static struct plan_range *range_for(struct plan *plan, uint32_t shard, uint64_t source, uint64_t range_bytes,
+                                    uint64_t least)
 {
     struct plan_range *last = plan->n_ranges ? &plan->ranges[plan->n_ranges - 1] : NULL;
-    if (last && last->shard == shard && source - last->source < range_bytes &&
+    if (last && last->shard == shard && source - last->source + least <= range_bytes &&
         source - (last->source + last->span_bytes) <= PLAN_GAP_BYTES_MAX)
         return last;
     void *items = plan->ranges;
@@ -296,13 +425,17 @@ static sluice_status cut_ranges(struct plan *plan, uint64_t range_bytes, sluice_
         const struct plan_copy *copy = &plan->copies[i];
         for (uint64_t at = 0; at < copy->bytes;) {
             uint64_t source = copy->source + at;
-            struct plan_range *range = range_for(plan, copy->shard, source, range_bytes);
+            struct plan_range *range =
+                range_for(plan, copy->shard, source, range_bytes, copy->quant ? QUANTIZE_GRAIN_BYTES : 1);
             void *items = plan->segments;
             if (!range ||
                 !mem_grow(&items, &plan->segments_cap, plan->n_segments + 1, sizeof *plan->segments))
                 return err_memory(err, plan->n_segments * sizeof *plan->segments, "the copy plan");
             plan->segments = items;
             uint64_t room = range_bytes - (source - range->source);
+            if (copy->quant) /* groups stay whole */
+                room = room < QUANTIZE_GRAIN_BYTES ? QUANTIZE_GRAIN_BYTES
+                                                   : room / QUANTIZE_GRAIN_BYTES * QUANTIZE_GRAIN_BYTES;
             uint64_t n = copy->bytes - at < room ? copy->bytes - at : room;
             plan->segments[plan->n_segments++] = (struct plan_segment){.copy = i, .start = at, .bytes = n};
             range->count++;
@@ -319,6 +452,23 @@ uint64_t plan_target(const struct plan_copy *copy, uint64_t at, uint64_t *run)
     uint64_t piece = at / copy->piece, inside = at % copy->piece;
     *run = copy->piece - inside;
     return copy->target + piece * copy->stride + inside;
+}
+
+struct plan_quant_run plan_quant_target(const struct plan *plan, const struct plan_copy *copy, uint64_t at,
+                                        uint64_t n)
+{
+    const struct plan_quant *q = &plan->quants[copy->quant - 1];
+    uint64_t piece = at / copy->piece, inside = at % copy->piece;
+    uint64_t group_bytes = q->group * dtype_bytes(q->from);
+    struct plan_quant_run run = {.source_bytes = n < copy->piece - inside ? n : copy->piece - inside};
+    uint64_t sizes[3] = {(uint64_t)q->group * q->bits / 8, 2, 2};
+    run.groups = (size_t)(run.source_bytes / group_bytes);
+    for (int i = 0; i < 3; i++) {
+        run.bytes[i] = run.groups * sizes[i];
+        run.targets[i] =
+            q->targets[piece % q->ways][i] + piece / q->ways * copy->stride + inside / group_bytes * sizes[i];
+    }
+    return run;
 }
 
 /* ---- the whole ---- */
@@ -347,6 +497,14 @@ static sluice_status fingerprint(struct plan *plan, const struct safetensors *st
         for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
             sha256_update_u64(&h, fields[k]);
     }
+    for (size_t i = 0; i < plan->n_quants; i++) {
+        const struct plan_quant *q = &plan->quants[i];
+        const uint64_t fields[] = {q->from, q->bits, q->group, q->ways};
+        for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
+            sha256_update_u64(&h, fields[k]);
+        for (uint32_t k = 0; k < 3 * q->ways; k++)
+            sha256_update_u64(&h, q->targets[k / 3][k % 3]);
+    }
     for (size_t i = 0; i < plan->n_ranges; i++) {
         sha256_update_u64(&h, plan->ranges[i].source);
         sha256_update_u64(&h, plan->ranges[i].span_bytes);
@@ -368,8 +526,9 @@ static sluice_status build(struct builder *b, uint64_t range_bytes, sluice_error
     plan->files = mem_calloc(n_layers + 1, sizeof *plan->files);
     plan->copies = mem_calloc(b->recipe->n_specs, 3 * sizeof *plan->copies);
     b->used = mem_calloc(b->st->n_tensors, sizeof *b->used);
+    b->fused = mem_calloc(b->st->n_tensors, sizeof *b->fused);
     b->experts = mem_calloc(n_layers, sizeof *b->experts);
-    if (!plan->layout.layers || !plan->files || !plan->copies || !b->used || !b->experts)
+    if (!plan->layout.layers || !plan->files || !plan->copies || !b->used || !b->fused || !b->experts)
         return err_memory(err, b->recipe->n_specs * 3 * sizeof *plan->copies, "the copy plan");
     TRY(plan_resident(b, err));
     TRY(plan_experts(b, err));
@@ -385,6 +544,7 @@ sluice_status plan_build(struct plan *plan, const struct recipe *recipe, const s
     struct builder b = {.plan = plan, .recipe = recipe, .st = st};
     sluice_status status = build(&b, range_bytes, err);
     mem_free(b.used);
+    mem_free(b.fused);
     mem_free(b.experts);
     mem_free(b.resident);
     return status;
@@ -395,6 +555,7 @@ void plan_free(struct plan *plan)
     layout_free(&plan->layout);
     mem_free(plan->files);
     mem_free(plan->copies);
+    mem_free(plan->quants);
     mem_free(plan->segments);
     mem_free(plan->ranges);
     mem_free(plan->index);

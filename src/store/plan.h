@@ -25,6 +25,24 @@ struct plan_copy {
     uint64_t source, bytes; /* in the shard */
     uint64_t target;        /* of the first piece */
     uint64_t piece, stride; /* bytes; one piece: piece = bytes */
+    uint32_t quant;         /* 1 + index of its plan_quant; 0: copied as it is */
+};
+
+/* How a copy's float values become codes, scales and biases. Its pieces are dealt to `ways` targets in turn:
+ * piece p goes to way p mod ways, record p / ways. `piece` stays in source bytes. */
+struct plan_quant {
+    enum dtype from;
+    uint8_t bits;
+    uint16_t group;
+    uint32_t ways;
+    uint64_t targets[2][3]; /* codes, scales, biases of record 0 */
+};
+
+/* Where the values of [at, at + n) of a quantizing copy go, as far as one piece holds them. */
+struct plan_quant_run {
+    uint64_t targets[3], bytes[3];
+    uint64_t source_bytes; /* of the copy that the run takes */
+    size_t groups;
 };
 
 struct plan_segment {
@@ -43,6 +61,8 @@ struct plan {
     size_t n_files;
     struct plan_copy *copies; /* by shard and offset */
     size_t n_copies;
+    struct plan_quant *quants;
+    size_t n_quants, quants_cap;
     struct plan_segment *segments;
     size_t n_segments, segments_cap;
     struct plan_range *ranges;
@@ -63,5 +83,8 @@ void plan_free(struct plan *plan);
 
 /* Where byte `at` of a copy goes; *run gets how many bytes go on contiguously from there. */
 uint64_t plan_target(const struct plan_copy *copy, uint64_t at, uint64_t *run);
+/* The same for a quantizing copy; `at` and n are whole groups. */
+struct plan_quant_run plan_quant_target(const struct plan *plan, const struct plan_copy *copy, uint64_t at,
+                                        uint64_t n);
 
 #endif

@@ -219,7 +219,8 @@ static sluice_status read_shard(struct safetensors *st, struct source *source, u
     struct st_shard *shard = &st->shards[index];
     sluice_status status = source->size(source, shard->name, &shard->bytes, err);
     if (status != SLUICE_OK) {
-        if (!source->exists(source, shard->name))
+        bool there = true;
+        if (source->exists(source, shard->name, &there, NULL) == SLUICE_OK && !there)
             return err_set(err, SLUICE_E_IO, "the shard %s is missing from %s; download it", shard->name,
                            source->name);
         return status;
@@ -347,7 +348,9 @@ out:
 
 static sluice_status open_single(struct safetensors *st, struct source *source, sluice_error *err)
 {
-    if (!source->exists(source, ST_SINGLE_NAME))
+    bool there;
+    TRY(source->exists(source, ST_SINGLE_NAME, &there, err));
+    if (!there)
         return err_set(err, SLUICE_E_IO,
                        "%s has neither " ST_INDEX_NAME " nor " ST_SINGLE_NAME
                        "; give a complete snapshot in the safetensors format",
@@ -364,8 +367,10 @@ sluice_status safetensors_open(struct safetensors **out, struct source *source, 
     struct safetensors *st = mem_calloc(1, sizeof *st);
     if (!st)
         return err_memory(err, sizeof *st, "a checkpoint");
-    sluice_status status =
-        source->exists(source, ST_INDEX_NAME) ? open_sharded(st, source, err) : open_single(st, source, err);
+    bool sharded;
+    sluice_status status = source->exists(source, ST_INDEX_NAME, &sharded, err);
+    if (status == SLUICE_OK)
+        status = sharded ? open_sharded(st, source, err) : open_single(st, source, err);
     if (status != SLUICE_OK) {
         safetensors_close(st);
         return status;

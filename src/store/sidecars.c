@@ -46,7 +46,9 @@ sluice_status sidecars_check(struct source *source, struct sha256 *h, uint64_t b
     for (size_t i = 0; i < SIDECARS; i++) {
         const struct sidecar *sidecar = &SIDECAR_TABLE[i];
         bytes[i] = UINT64_MAX;
-        if (!source->exists(source, sidecar->name)) {
+        bool there;
+        TRY(source->exists(source, sidecar->name, &there, err));
+        if (!there) {
             if (sidecar->required)
                 return err_set(err, SLUICE_E_IO, "%s lacks %s; give a complete snapshot", source->name,
                                sidecar->name);
@@ -64,7 +66,7 @@ sluice_status sidecars_copy(struct source *source, const char *name, uint64_t by
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return err_errno(err, errno, "cannot create %s", path);
-    sluice_status status = SLUICE_OK;
+    sluice_status status = source->announce ? source->announce(source, name, 0, bytes, err) : SLUICE_OK;
     for (uint64_t at = 0; at < bytes && status == SLUICE_OK;) {
         size_t n = bytes - at < scratch_bytes ? (size_t)(bytes - at) : scratch_bytes;
         status = source->read(source, name, at, scratch, n, err);

@@ -1,12 +1,14 @@
-/* Where an install's bytes come from: named files with random access. A snapshot directory today; byte ranges
- * of a repository through the same structure. Reads go through bounded buffers of the caller.
+/* Where an install's bytes come from: named files with random access. A snapshot directory, or byte ranges of
+ * a hub's repository. Reads go through bounded buffers of the caller.
  *
  * A source belongs to one thread at a time. An implementation allocates the structure zeroed; members that it
  * leaves NULL are optional ones. */
 #ifndef STORE_SOURCE_H
 #define STORE_SOURCE_H
 
-#include "base/err.h"
+#include "base/sha256.h"
+
+struct http_options;
 
 #define SOURCE_IDENTITY_BYTES 128
 
@@ -19,7 +21,7 @@ struct source {
     bool any_order;
     /* Size of a file; SLUICE_E_IO with the file's name when it is missing. */
     sluice_status (*size)(struct source *, const char *file, uint64_t *bytes, sluice_error *err);
-    bool (*exists)(struct source *, const char *file);
+    sluice_status (*exists)(struct source *, const char *file, bool *there, sluice_error *err);
     /* Exactly n bytes at offset. */
     sluice_status (*read)(struct source *, const char *file, uint64_t offset, void *buffer, size_t n,
                           sluice_error *err);
@@ -27,14 +29,33 @@ struct source {
      * resume refuses a source whose text changed. */
     sluice_status (*identity)(struct source *, const char *file, char text[SOURCE_IDENTITY_BYTES],
                               sluice_error *err);
-    /* Optional: reads inside [offset, offset + bytes) follow, ascending and without overlap, so that one
-     * request can serve them all. */
+    /* Optional: the SHA-256 that the source itself states for a whole file, in lower-case hexadecimal; ""
+     * when it states none. */
+    sluice_status (*digest)(struct source *, const char *file, char hex[SHA256_HEX_BYTES], sluice_error *err);
+    /* Optional: reads inside [offset, offset + bytes) will follow in the order of the announcements,
+     * ascending and without overlap, the last one up to the end; so requests can run ahead. Another read
+     * forgets what was announced. */
     sluice_status (*announce)(struct source *, const char *file, uint64_t offset, uint64_t bytes,
                               sluice_error *err);
     void (*close)(struct source *);
 };
 
 sluice_status source_open_dir(struct source **source, const char *dir, sluice_error *err);
+
+/* A repository of a model hub, or of a mirror that answers the same addresses. `revision` is a commit, a tag
+ * or a branch; the first response says which commit it is, and all others must say the same. `limits` has
+ * what the transfers need (io/http.h), its token included, which goes over https or to this machine only. */
+struct hub_options {
+    const char *base_url; /* NULL: HUB_DEFAULT_URL */
+    const char *repo;     /* "owner/name" */
+    const char *revision; /* NULL: "main" */
+    const struct http_options *limits;
+};
+
+#define HUB_DEFAULT_URL "https://huggingface.co"
+
+sluice_status source_open_hub(struct source **source, const struct hub_options *options, sluice_error *err);
+
 void source_close(struct source *source); /* NULL is fine */
 /* A whole small file, NUL after it; free with mem_free. A Git LFS pointer in its place is refused by name. */
 sluice_status source_load(struct source *source, const char *file, size_t max_bytes, char **text,

@@ -68,13 +68,16 @@ static sluice_status dir_size(struct source *source, const char *file, uint64_t 
     return SLUICE_OK;
 }
 
-static bool dir_exists(struct source *source, const char *file)
+static sluice_status dir_exists(struct source *source, const char *file, bool *there, sluice_error *err)
 {
-    /* No allocation: its failure could only be told as "absent", and an optional file would be left out. */
-    const struct dir_source *d = source->state;
-    char path[PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s/%s", d->dir, file);
-    return path_stays_inside(file) && n > 0 && (size_t)n < sizeof path && file_exists(path);
+    char *path;
+    *there = false;
+    if (!path_stays_inside(file))
+        return SLUICE_OK;
+    TRY(join(source->state, file, &path, err));
+    *there = file_exists(path);
+    mem_free(path);
+    return SLUICE_OK;
 }
 
 static sluice_status dir_read(struct source *source, const char *file, uint64_t offset, void *buffer,

@@ -34,9 +34,11 @@ static sluice_status memory_size(struct source *source, const char *name, uint64
     return SLUICE_OK;
 }
 
-static bool memory_exists(struct source *source, const char *name)
+static sluice_status memory_exists(struct source *source, const char *name, bool *there, sluice_error *err)
 {
-    return find(source, name) != NULL;
+    (void)err;
+    *there = find(source, name) != NULL;
+    return SLUICE_OK;
 }
 
 static sluice_status memory_read(struct source *source, const char *name, uint64_t offset, void *buffer,

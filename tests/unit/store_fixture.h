@@ -119,6 +119,12 @@ static inline void fx_flip(const char *path, off_t at, bool keep_time)
     (void)close(fd);
 }
 
+/* Sanitizers, valgrind and emulators run some tests at a fraction of their size. */
+static inline unsigned long scaled(unsigned long full, unsigned long brief)
+{
+    return getenv("SLUICE_TEST_SHORT") ? brief : full;
+}
+
 static inline char *fx_temp_in(const char *parent)
 {
     char *dir = strdup(fx_path(parent, "sluice-store-XXXXXX"));
@@ -303,18 +309,50 @@ enum {
 };
 
 static const struct tensor_spec FX_SPECS[] = {
-    {"m.embed.weight", ROLE_RESIDENT, DTYPE_AFFINE, 4, 64, -1, 2, {96, 64}},
-    {"m.layers.0.norm.weight", ROLE_RESIDENT, DTYPE_BF16, 0, 0, 0, 1, {64}},
-    {"m.layers.0.ids", ROLE_RESIDENT, DTYPE_I32, 0, 0, 0, 2, {3, 5}},
-    {"m.layers.1.scale", ROLE_RESIDENT, DTYPE_F32, 0, 0, 1, 1, {1}},
-    {"m.layers.2.table", ROLE_RESIDENT, DTYPE_I64, 0, 0, 2, 1, {7}},
-    {"m.norm.weight", ROLE_RESIDENT, DTYPE_F16, 0, 0, -1, 1, {64}},
-    {"m.layers.1.experts.gate.weight", ROLE_EXPERT_GATE, DTYPE_AFFINE, 4, 32, 1, 3, {FX_EXPERTS, 64, 64}},
-    {"m.layers.1.experts.up.weight", ROLE_EXPERT_UP, DTYPE_AFFINE, 4, 32, 1, 3, {FX_EXPERTS, 64, 64}},
-    {"m.layers.1.experts.down.weight", ROLE_EXPERT_DOWN, DTYPE_AFFINE, 8, 64, 1, 3, {FX_EXPERTS, 64, 256}},
-    {"m.layers.2.experts.gate.weight", ROLE_EXPERT_GATE, DTYPE_AFFINE, 2, 32, 2, 3, {FX_EXPERTS, 64, 64}},
-    {"m.layers.2.experts.up.weight", ROLE_EXPERT_UP, DTYPE_AFFINE, 4, 64, 2, 3, {FX_EXPERTS, 64, 64}},
-    {"m.layers.2.experts.down.weight", ROLE_EXPERT_DOWN, DTYPE_AFFINE, 4, 64, 2, 3, {FX_EXPERTS, 64, 64}},
+    {"m.embed.weight", ROLE_RESIDENT, DTYPE_AFFINE, 4, 64, -1, 2, {96, 64}, false},
+    {"m.layers.0.norm.weight", ROLE_RESIDENT, DTYPE_BF16, 0, 0, 0, 1, {64}, false},
+    {"m.layers.0.ids", ROLE_RESIDENT, DTYPE_I32, 0, 0, 0, 2, {3, 5}, false},
+    {"m.layers.1.scale", ROLE_RESIDENT, DTYPE_F32, 0, 0, 1, 1, {1}, false},
+    {"m.layers.2.table", ROLE_RESIDENT, DTYPE_I64, 0, 0, 2, 1, {7}, false},
+    {"m.norm.weight", ROLE_RESIDENT, DTYPE_F16, 0, 0, -1, 1, {64}, false},
+    {"m.layers.1.experts.gate.weight",
+     ROLE_EXPERT_GATE,
+     DTYPE_AFFINE,
+     4,
+     32,
+     1,
+     3,
+     {FX_EXPERTS, 64, 64},
+     false},
+    {"m.layers.1.experts.up.weight", ROLE_EXPERT_UP, DTYPE_AFFINE, 4, 32, 1, 3, {FX_EXPERTS, 64, 64}, false},
+    {"m.layers.1.experts.down.weight",
+     ROLE_EXPERT_DOWN,
+     DTYPE_AFFINE,
+     8,
+     64,
+     1,
+     3,
+     {FX_EXPERTS, 64, 256},
+     false},
+    {"m.layers.2.experts.gate.weight",
+     ROLE_EXPERT_GATE,
+     DTYPE_AFFINE,
+     2,
+     32,
+     2,
+     3,
+     {FX_EXPERTS, 64, 64},
+     false},
+    {"m.layers.2.experts.up.weight", ROLE_EXPERT_UP, DTYPE_AFFINE, 4, 64, 2, 3, {FX_EXPERTS, 64, 64}, false},
+    {"m.layers.2.experts.down.weight",
+     ROLE_EXPERT_DOWN,
+     DTYPE_AFFINE,
+     4,
+     64,
+     2,
+     3,
+     {FX_EXPERTS, 64, 64},
+     false},
 };
 
 enum { FX_N_SPECS = sizeof FX_SPECS / sizeof *FX_SPECS };
@@ -334,9 +372,12 @@ static inline sluice_status fx_finish_recipe(struct recipe *r, const char *famil
     return err_memory(err, 0, "a recipe");
 }
 
-static inline sluice_status fx_recipe(const json_t *config, struct recipe *r, sluice_error *err)
+static inline sluice_status fx_recipe(const json_t *config, bool (*has)(void *, const char *), void *names,
+                                      struct recipe *r, sluice_error *err)
 {
     const char *type;
+    (void)has;
+    (void)names;
     *r = (struct recipe){0};
     TRY(json_need_string(config, "model_type", &type, "config.json", err));
     if (strcmp(type, "small") != 0)
@@ -441,9 +482,12 @@ static inline void fx_demo_layer(struct recipe *r, int32_t l)
     fx_vector(r, l, "layer_scalar", 1);
 }
 
-static inline sluice_status fx_demo_recipe(const json_t *config, struct recipe *r, sluice_error *err)
+static inline sluice_status fx_demo_recipe(const json_t *config, bool (*has)(void *, const char *),
+                                           void *names, struct recipe *r, sluice_error *err)
 {
     (void)config;
+    (void)has;
+    (void)names;
     *r = (struct recipe){.n_layers = 8, .n_experts = 64};
     r->specs = mem_calloc(256, sizeof *r->specs);
     if (!r->specs)
@@ -472,7 +516,8 @@ static inline sluice_status fx_install_ranges(const sluice_install_options *opti
 {
     struct source *source;
     TRY(source_open_dir(&source, options->source_dir, err));
-    sluice_status status = store_install_from(source, options, range_bytes, fx_recipe, report, err);
+    sluice_status status = store_install_from(
+        source, options, &(struct install_limits){.range_bytes = range_bytes}, fx_recipe, report, err);
     source_close(source);
     return status;
 }

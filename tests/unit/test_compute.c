@@ -40,7 +40,7 @@ static void test_open(void **state)
     arena_close(&arena);
     pool_close(pool);
     /* Sizes that do not fit saturate instead of wrapping. */
-    struct backend_limits vast = {UINT32_MAX, UINT32_MAX, UINT32_MAX, 1, UINT32_MAX, UINT32_MAX};
+    struct backend_limits vast = {UINT32_MAX, UINT32_MAX, UINT32_MAX, 1, UINT32_MAX, UINT32_MAX, UINT32_MAX};
     assert_int_equal(cpu_backend_bytes(&vast, 256), SIZE_MAX);
 }
 

@@ -190,7 +190,7 @@ static void compare_elements(const struct cpu_kernels *isa)
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         const size_t n = counts[c], bytes = n * sizeof(float);
         float *a = mixed_floats(n), *b = mixed_floats(n), *y = new_floats(n), *z = new_floats(n);
-        for (int act = ACT_GELU_TANH; act <= ACT_SILU; act++) {
+        for (int act = ACT_GELU_TANH; act <= ACT_SIGMOID; act++) {
             ref.gated((enum activation)act, a, b, n, y);
             isa->gated((enum activation)act, a, b, n, z);
             assert_same(isa->name, "gated", z, y, bytes);
@@ -225,6 +225,91 @@ static void compare_elements(const struct cpu_kernels *isa)
         test_free(b);
         test_free(y);
         test_free(z);
+    }
+}
+
+static void compare_norms(const struct cpu_kernels *isa, uint32_t n)
+{
+    const size_t bytes = n * sizeof(float);
+    float *x = random_floats(n, 3), *w = random_floats(n, 1), *g = mixed_floats(n),
+          *y = new_floats(2 * (size_t)n);
+    ref.gated_norm_row(x, w, g, n, 1e-6f, y);
+    isa->gated_norm_row(x, w, g, n, 1e-6f, y + n);
+    assert_same(isa->name, "gated_norm_row", y + n, y, bytes);
+    memcpy(y, x, bytes);
+    memcpy(y + n, x, bytes);
+    ref.unit_row(y, n, 1e-6f, 0.3f);
+    isa->unit_row(y + n, n, 1e-6f, 0.3f);
+    assert_same(isa->name, "unit_row", y + n, y, bytes);
+    test_free(x);
+    test_free(w);
+    test_free(g);
+    test_free(y);
+}
+
+/* Whole, and in two parts, which differ in what is left of a register. */
+static void compare_conv(const struct cpu_kernels *isa, uint32_t channels, uint32_t taps, uint32_t rows)
+{
+    const size_t n = (size_t)rows * channels, kept = (size_t)(taps - 1) * channels;
+    float *w = random_floats((size_t)taps * channels, 1), *tail = random_floats(kept, 2),
+          *x = mixed_floats(n);
+    float *y = new_floats(2 * n);
+    ref.conv_channels(w, taps, channels, 0, channels, tail, x, rows, y);
+    isa->conv_channels(w, taps, channels, 0, channels / 3, tail, x, rows, y + n);
+    isa->conv_channels(w, taps, channels, channels / 3, channels, tail, x, rows, y + n);
+    assert_same(isa->name, "conv_channels", y + n, y, n * sizeof *y);
+    test_free(w);
+    test_free(tail);
+    test_free(x);
+    test_free(y);
+}
+
+static void compare_delta_shape(const struct cpu_kernels *isa, uint32_t key_dim, uint32_t values,
+                                uint32_t rows)
+{
+    const size_t qkv = 2 * (size_t)key_dim + values, state = (size_t)values * key_dim,
+                 out = (size_t)rows * values;
+    float *x = random_floats(rows * qkv, 1), *gates = random_floats(2 * (size_t)rows, 1);
+    float *s = new_floats(2 * state), *y = new_floats(2 * out);
+    fill_random(s, state, 1);
+    memcpy(s + state, s, state * sizeof *s);
+    for (int i = 0; i < 2; i++) {
+        const struct delta_head head = {.q = x,
+                                        .k = x + key_dim,
+                                        .v = x + 2 * (size_t)key_dim,
+                                        .decay = gates,
+                                        .beta = gates + 1,
+                                        .state = s + (i ? state : 0),
+                                        .out = y + (i ? out : 0),
+                                        .qkv_stride = qkv,
+                                        .gate_stride = 2,
+                                        .out_stride = values,
+                                        .n_rows = rows,
+                                        .key_dim = key_dim};
+        const struct cpu_kernels *k = i ? isa : &ref;
+        k->delta_values(&head, 0, i ? values / 2 : values);
+        if (i)
+            k->delta_values(&head, values / 2, values);
+    }
+    assert_same(isa->name, "delta_values", y + out, y, out * sizeof *y);
+    assert_same(isa->name, "delta_values' state", s + state, s, state * sizeof *s);
+    test_free(x);
+    test_free(gates);
+    test_free(s);
+    test_free(y);
+}
+
+static void compare_recurrence(const struct cpu_kernels *isa)
+{
+    const uint32_t widths[] = {1, 15, 16, 33, 128, 300}, rows[] = {1, 2, 9}, keys[] = {16, 48, 128};
+    for (size_t c = 0; c < sizeof widths / sizeof *widths; c++) {
+        compare_norms(isa, widths[c]);
+        for (size_t r = 0; r < 3; r++) {
+            for (uint32_t taps = 2; taps <= CONV_TAPS_MAX; taps += 2)
+                compare_conv(isa, widths[c], taps, rows[r]);
+            for (size_t k = 0; k < 3; k++)
+                compare_delta_shape(isa, keys[k], widths[c], rows[r]);
+        }
     }
 }
 
@@ -272,8 +357,9 @@ static void compare_attend(const struct cpu_kernels *isa)
 static void test_isas(void **state)
 {
     (void)state;
-    static compare_fn *const COMPARES[] = {compare_affine, compare_dense,    compare_formats, compare_rows,
-                                           compare_rope,   compare_elements, compare_attend};
+    static compare_fn *const COMPARES[] = {compare_affine, compare_dense,     compare_formats,
+                                           compare_rows,   compare_rope,      compare_elements,
+                                           compare_attend, compare_recurrence};
     cpu_fill_ref(&ref);
     for (uint32_t i = 0; i < CPU_ISA_COUNT; i++) {
         if (!CPU_ISAS[i].usable()) {

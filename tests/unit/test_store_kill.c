@@ -38,10 +38,10 @@ static sluice_status slow_size(struct source *s, const char *file, uint64_t *byt
     return slow->inner->size(slow->inner, file, bytes, err);
 }
 
-static bool slow_exists(struct source *s, const char *file)
+static sluice_status slow_exists(struct source *s, const char *file, bool *there, sluice_error *err)
 {
     struct slow *slow = s->state;
-    return slow->inner->exists(slow->inner, file);
+    return slow->inner->exists(slow->inner, file, there, err);
 }
 
 static sluice_status slow_identity(struct source *s, const char *file, char text[SOURCE_IDENTITY_BYTES],
@@ -63,7 +63,8 @@ static sluice_status install(const char *output, bool over, bool resume, uint64_
                             .read = slow_read,
                             .identity = slow_identity};
     sluice_install_options o = {.output_dir = output, .overwrite = over, .resume = resume};
-    sluice_status status = store_install_from(&source, &o, RANGE_BYTES, fx_recipe, NULL, err);
+    sluice_status status = store_install_from(
+        &source, &o, &(struct install_limits){.range_bytes = RANGE_BYTES}, fx_recipe, NULL, err);
     source_close(slow.inner);
     return status;
 }

@@ -41,9 +41,11 @@ static sluice_status memory_size(struct source *source, const char *file, uint64
     return SLUICE_OK;
 }
 
-static bool memory_exists(struct source *source, const char *file)
+static sluice_status memory_exists(struct source *source, const char *file, bool *there, sluice_error *err)
 {
-    return memory_find(source->state, file) != NULL;
+    (void)err;
+    *there = memory_find(source->state, file) != NULL;
+    return SLUICE_OK;
 }
 
 static sluice_status memory_read(struct source *source, const char *file, uint64_t offset, void *buffer,
@@ -97,7 +99,7 @@ static void test_streamed_equals_copied(void **state)
     assert_ok(sluice_install(&copied, NULL, err));
     struct source *source = memory_open(DEMO_DIR, "dictionary-moe");
     sluice_install_options streamed = {.output_dir = fx_path(dir, "streamed.gturbo")};
-    assert_ok(store_install_from(source, &streamed, 0, engine_recipe_of, NULL, err));
+    assert_ok(store_install_from(source, &streamed, NULL, engine_recipe_of, NULL, err));
     source_close(source);
     fx_assert_same_dir(copied.output_dir, streamed.output_dir);
     fx_assert_clean(streamed.output_dir);
@@ -113,14 +115,14 @@ static void test_streamed_faults(void **state)
     char *dir = fx_temp();
     sluice_install_options whole = {.output_dir = fx_path(dir, "whole.gturbo")};
     struct source *source = memory_open(DEMO_DIR, "dictionary-moe");
-    assert_ok(store_install_from(source, &whole, 0, engine_recipe_of, NULL, err));
+    assert_ok(store_install_from(source, &whole, NULL, engine_recipe_of, NULL, err));
     int fired = 0;
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++)
         for (uint64_t n = 1; n < 400; n = n * 3 / 2 + 1) {
             sluice_install_options o = {.output_dir = fx_path(dir, "faulty.gturbo"), .discard = true};
             sluice_error error;
             fault_arm(KINDS[k], n);
-            sluice_status status = store_install_from(source, &o, 0, engine_recipe_of, NULL, &error);
+            sluice_status status = store_install_from(source, &o, NULL, engine_recipe_of, NULL, &error);
             bool hit = fault_fired(KINDS[k]);
             fault_arm(KINDS[k], 0);
             fired += hit;
@@ -130,7 +132,7 @@ static void test_streamed_faults(void **state)
                 o.discard = false;
                 o.resume = file_exists(fx_path(dir, "faulty.gturbo.partial")) ||
                            file_exists(fx_path(dir, "faulty.gturbo.resume.json"));
-                assert_ok(store_install_from(source, &o, 0, engine_recipe_of, NULL, err));
+                assert_ok(store_install_from(source, &o, NULL, engine_recipe_of, NULL, err));
             }
             fx_assert_same_dir(whole.output_dir, o.output_dir);
             assert_int_equal(file_remove_tree(o.output_dir, NULL), SLUICE_OK);
@@ -147,7 +149,7 @@ static void test_streamed_cancel(void **state)
     volatile int cancel = 1;
     struct source *source = memory_open(DEMO_DIR, "dictionary-moe");
     sluice_install_options o = {.output_dir = fx_path(dir, "x.gturbo"), .watch = {.cancel = &cancel}};
-    sluice_status status = store_install_from(source, &o, 0, engine_recipe_of, NULL, NULL);
+    sluice_status status = store_install_from(source, &o, NULL, engine_recipe_of, NULL, NULL);
     assert_int_equal(status, SLUICE_E_CANCELLED);
     assert_false(file_exists(o.output_dir));
     source_close(source);
@@ -193,6 +195,14 @@ static void test_random_access(void **state)
     source_close(other);
 }
 
+/* Names that no recipe asks for. */
+static bool has_nothing(void *user, const char *name)
+{
+    (void)user;
+    (void)name;
+    return false;
+}
+
 /* The published sizes: 26B-A4B in 4 bits has 14.3 GB in experts and residents. */
 static void test_full_shape(void **state)
 {
@@ -207,7 +217,7 @@ static void test_full_shape(void **state)
     assert_ok(source_load(source, "config.json", 1 << 20, &text, &n, err));
     assert_ok(json_parse(text, n, "config.json", &config, err));
     struct recipe recipe;
-    assert_ok(engine_recipe_of(config, &recipe, err));
+    assert_ok(engine_recipe_of(config, has_nothing, NULL, &recipe, err));
     struct plan plan;
     assert_ok(plan_build(&plan, &recipe, st, 64 << 20, err));
     assert_int_equal(plan.layout.stride_bytes, 3358720);

@@ -3,6 +3,7 @@
  * nor the number of threads can change a bit. */
 #include "base/check.h"
 #include "compute/cpu/kernels.h"
+#include "compute/math.h"
 #include "compute/math64.h"
 
 #include <assert.h>
@@ -12,7 +13,7 @@
  * than it saves: a round trip takes about a microsecond, and a core does some 30 of them in a nanosecond.
  * Above, every thread gets several parts, which evens out what it loses to others. */
 enum { PARALLEL_WORK_MIN = 1 << 17, PART_WORK_MIN = 1 << 18, PARTS_PER_LANE = 4 };
-enum { OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024 };
+enum { OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024, DELTA_GRAIN = 8 };
 enum {
     COST_ELEMENT = 2,
     COST_WIDE = 2,
@@ -23,6 +24,7 @@ enum {
 };
 enum { ROPE_TABLES = 2 }; /* a model with sliding and full attention has two kinds of rotation */
 enum { GROUP_MIN = 32 };
+static const float DELTA_EPS = 1e-6f;
 
 /* Cosines and sines of consecutive positions, shared by all heads, by q and k, and by all layers of a step.
  */
@@ -43,6 +45,8 @@ struct cpu {
     struct quant quant;  /* its buffers hold limits.rows rows of `width` */
     float *gate, *up;    /* [rows][inner] */
     float *vector;       /* [width]: a stored vector, decoded */
+    float *taps;         /* [conv_values]: a convolution's weight, tap after tap */
+    float *second;       /* [width]: another vector */
     float *lane_scratch; /* [lanes][ATTEND_SCRATCH_FLOATS] */
     struct rope_table ropes[ROPE_TABLES];
     uint32_t next_rope;
@@ -102,6 +106,8 @@ static const float *decode_vector(struct cpu *cpu, const struct mat *m, uint32_t
         return NULL;
     assert(m->cols == cols && cols <= cpu->width);
     widen_values(cpu, m, 0, cols, cpu->vector);
+    for (uint32_t i = 0; m->plus_one && i < cols; i++)
+        cpu->vector[i] += 1.0f;
     return cpu->vector;
 }
 
@@ -644,6 +650,157 @@ static void weighted_sum(struct backend *backend, const float *ys, const float *
     spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * k * cols * COST_ELEMENT, weighted_sum_span, &job);
 }
 
+/* ---- recurrence ---- */
+
+struct conv_job {
+    const float *taps, *tail, *x;
+    float *out;
+    uint32_t n_taps, channels, n_rows;
+};
+
+static void conv_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct conv_job *job = arg;
+    cpu->kernels.conv_channels(job->taps, job->n_taps, job->channels, (uint32_t)begin, (uint32_t)end,
+                               job->tail, job->x, job->n_rows, job->out);
+}
+
+/* Keep the last n_taps - 1 of tail's rows and x's; the new ones may be some of the old. */
+static void shift_tail(float *tail, const float *x, uint32_t n_taps, size_t channels, uint32_t n_rows)
+{
+    const uint32_t keep = n_taps - 1, old = n_rows < keep ? keep - n_rows : 0;
+    memmove(tail, tail + (keep - old) * channels, old * channels * sizeof *tail);
+    memcpy(tail + old * channels, x + (size_t)(n_rows - (keep - old)) * channels,
+           (keep - old) * channels * sizeof *tail);
+}
+
+static void short_conv(struct backend *backend, const struct mat *weight, float *tail, const float *x,
+                       uint32_t n_rows, float *out)
+{
+    struct cpu *cpu = cpu_of(backend);
+    const uint32_t channels = weight->rows, n_taps = weight->cols;
+    assert((size_t)channels * n_taps <= cpu->limits.conv_values);
+    for (uint32_t c = 0; c < channels; c++) {
+        float taps[CONV_TAPS_MAX];
+        widen_values(cpu, weight, (size_t)c * n_taps, n_taps, taps);
+        for (uint32_t j = 0; j < n_taps; j++)
+            cpu->taps[(size_t)j * channels + c] = taps[j];
+    }
+    struct conv_job job = {cpu->taps, tail, x, out, n_taps, channels, n_rows};
+    spread(cpu, channels, OUTPUT_GRAIN, (size_t)n_rows * channels * (n_taps * COST_ELEMENT + COST_EXP),
+           conv_span, &job);
+    shift_tail(tail, x, n_taps, channels, n_rows);
+}
+
+struct delta_job {
+    const struct delta_shape *shape;
+    float *qkv, *a, *b;
+    const float *a_log, *dt_bias;
+    uint32_t n_rows;
+    float *state, *out;
+};
+
+static size_t qkv_width(const struct delta_shape *s)
+{
+    return 2 * (size_t)s->key_heads * s->key_dim + (size_t)s->value_heads * s->value_dim;
+}
+
+/* log(1 + e^x) without overflow. */
+static float softplus(float x)
+{
+    return math_select(x > 0.0f, x, 0.0f) + math_log1p(math_exp(-math_abs(x)));
+}
+
+/* Of rows [begin, end): q and k to unit length; a and b to decay and beta. */
+static void delta_prepare_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct delta_job *job = arg;
+    const struct delta_shape *s = job->shape;
+    const float q_scale = 1.0f / sqrtf((float)s->key_dim);
+    for (size_t r = begin; r < end; r++) {
+        float *q = job->qkv + r * qkv_width(s), *a = job->a + r * s->value_heads,
+              *b = job->b + r * s->value_heads;
+        for (uint32_t h = 0; h < 2 * s->key_heads; h++)
+            cpu->kernels.unit_row(q + (size_t)h * s->key_dim, s->key_dim, DELTA_EPS,
+                                  h < s->key_heads ? q_scale : 1.0f);
+        for (uint32_t h = 0; h < s->value_heads; h++) {
+            a[h] = math_exp(-(math_exp(job->a_log[h]) * softplus(a[h] + job->dt_bias[h])));
+            b[h] = math_sigmoid(b[h]);
+        }
+    }
+}
+
+/* Value rows are numbered head after head. */
+static void delta_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct delta_job *job = arg;
+    const struct delta_shape *s = job->shape;
+    const size_t keys = (size_t)s->key_heads * s->key_dim, values = (size_t)s->value_heads * s->value_dim;
+    while (begin < end) {
+        const size_t head = begin / s->value_dim, first = head * s->value_dim;
+        const size_t stop = end - first < s->value_dim ? end - first : s->value_dim;
+        const size_t key_head = head / (s->value_heads / s->key_heads);
+        const struct delta_head h = {
+            .q = job->qkv + key_head * s->key_dim,
+            .k = job->qkv + keys + key_head * s->key_dim,
+            .v = job->qkv + 2 * keys + first,
+            .decay = job->a + head,
+            .beta = job->b + head,
+            .state = job->state + first * s->key_dim,
+            .out = job->out + first,
+            .qkv_stride = qkv_width(s),
+            .gate_stride = s->value_heads,
+            .out_stride = values,
+            .n_rows = job->n_rows,
+            .key_dim = s->key_dim,
+        };
+        cpu->kernels.delta_values(&h, (uint32_t)(begin - first), (uint32_t)stop);
+        begin = first + stop;
+    }
+}
+
+static void delta_rule(struct backend *backend, const struct delta_shape *shape, float *qkv, float *a,
+                       float *b, const struct mat *a_log, const struct mat *dt_bias, uint32_t n_rows,
+                       float *state, float *out)
+{
+    struct cpu *cpu = cpu_of(backend);
+    assert(shape->key_dim % LANES == 0 && shape->value_heads % shape->key_heads == 0);
+    assert(a_log->cols == shape->value_heads && dt_bias->cols == shape->value_heads);
+    assert(shape->value_heads <= cpu->width);
+    widen_values(cpu, a_log, 0, shape->value_heads, cpu->vector);
+    widen_values(cpu, dt_bias, 0, shape->value_heads, cpu->second);
+    struct delta_job job = {shape, qkv, a, b, cpu->vector, cpu->second, n_rows, state, out};
+    spread(cpu, n_rows, 1,
+           (size_t)n_rows * (2 * (size_t)shape->key_heads * shape->key_dim * COST_ELEMENT +
+                             (size_t)shape->value_heads * 3 * COST_EXP),
+           delta_prepare_span, &job);
+    const size_t rows = (size_t)shape->value_heads * shape->value_dim;
+    spread(cpu, rows, DELTA_GRAIN, rows * shape->key_dim * n_rows * 4 * COST_ELEMENT, delta_span, &job);
+}
+
+struct gated_norm_job {
+    const float *x, *weight, *gate;
+    float *out;
+    uint32_t cols;
+    float eps;
+};
+
+static void gated_norm_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    const struct gated_norm_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        cpu->kernels.gated_norm_row(job->x + r * job->cols, job->weight, job->gate + r * job->cols, job->cols,
+                                    job->eps, job->out + r * job->cols);
+}
+
+static void gated_norm(struct backend *backend, const float *x, const struct mat *weight, const float *gate,
+                       uint32_t n_rows, uint32_t cols, float eps, float *out)
+{
+    struct cpu *cpu = cpu_of(backend);
+    struct gated_norm_job job = {x, decode_vector(cpu, weight, cols), gate, out, cols, eps};
+    spread(cpu, n_rows, 1, (size_t)n_rows * cols * COST_EXP, gated_norm_span, &job);
+}
+
 /* ---- open ---- */
 
 /* Memory belongs to the arena. */
@@ -669,6 +826,9 @@ static const struct backend_ops CPU_OPS = {
     .gather = gather,
     .scatter = scatter,
     .weighted_sum = weighted_sum,
+    .short_conv = short_conv,
+    .delta_rule = delta_rule,
+    .gated_norm = gated_norm,
     .finite = finite_all,
     .close = close_backend,
 };
@@ -705,6 +865,8 @@ static void take_scratch(struct taker *taker, const struct backend_limits *limit
     cpu->gate = take(taker, rows, limits->inner, sizeof(float));
     cpu->up = take(taker, rows, limits->inner, sizeof(float));
     cpu->vector = take(taker, 1, width, sizeof(float));
+    cpu->second = take(taker, 1, width, sizeof(float));
+    cpu->taps = take(taker, 1, limits->conv_values, sizeof(float));
     cpu->lane_scratch = take(taker, lanes, ATTEND_SCRATCH_FLOATS(limits->head_dim), sizeof(float));
     for (uint32_t t = 0; t < ROPE_TABLES; t++) {
         const size_t pairs = limits->head_dim / 2;

@@ -55,6 +55,16 @@ struct attend {
 #define ATTEND_SCRATCH_FLOATS(head_dim)                                                                      \
     ((size_t)ATTEND_BLOCK * (head_dim) + (size_t)ATTEND_QUERIES * ((head_dim) + ATTEND_BLOCK))
 
+/* One value head over the rows of a call: vectors of row r lie r * stride floats on. */
+struct delta_head {
+    const float *q, *k, *v;    /* normalized; stride qkv_stride */
+    const float *decay, *beta; /* stride gate_stride */
+    float *state;              /* [value_dim][key_dim] */
+    float *out;                /* [value_dim]; stride out_stride */
+    size_t qkv_stride, gate_stride, out_stride;
+    uint32_t n_rows, key_dim;
+};
+
 /* Computes outputs [begin, end) of matrix m for n_rows rows: y[r * m->rows + o]. */
 typedef void linear_kernel(const struct mat *m, uint32_t begin, uint32_t end, const float *x, uint32_t n_rows,
                            float *y);
@@ -82,6 +92,19 @@ struct cpu_kernels {
                    float *scratch);
     void (*route_row)(const float *logits, uint32_t n, uint32_t k, uint16_t *ids, float *weights);
     void (*weighted_sum_row)(const float *ys, const float *weights, uint32_t k, uint32_t cols, float *out);
+
+    void (*gated_norm_row)(const float *x, const float *weight, const float *gate, uint32_t cols, float eps,
+                           float *out);
+    /* x / sqrt(sum(x^2) + eps) * s, in place. */
+    void (*unit_row)(float *x, uint32_t cols, float eps, float s);
+
+    /* ---- recurrence ---- */
+    /* Channels [begin, end) of all rows: out[r][c] = silu(sum_j taps[j][c] * rows[r + j][c]), where rows is
+     * tail's (n_taps - 1) rows and then x's. The stride of every row is `channels`. */
+    void (*conv_channels)(const float *taps, uint32_t n_taps, uint32_t channels, uint32_t begin, uint32_t end,
+                          const float *tail, const float *x, uint32_t n_rows, float *out);
+    /* Value rows [begin, end) of a head's state through all rows of the call. */
+    void (*delta_values)(const struct delta_head *head, uint32_t begin, uint32_t end);
 
     /* ---- elements ---- */
     void (*add)(const float *a, const float *b, size_t n, float *out);

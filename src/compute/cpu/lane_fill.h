@@ -4,6 +4,7 @@
 
 #include "compute/cpu/lane_affine.h"
 #include "compute/cpu/lane_attend.h"
+#include "compute/cpu/lane_delta.h"
 #include "compute/cpu/lane_floats.h"
 #include "compute/cpu/lane_rows.h"
 
@@ -22,6 +23,10 @@ INLINE void fill_all(struct cpu_kernels *kernels, const char *name)
         .rope_row = rope_row,
         .attend = attend,
         .route_row = route_row,
+        .gated_norm_row = gated_norm_row,
+        .unit_row = unit_row,
+        .conv_channels = conv_channels,
+        .delta_values = delta_values,
         .weighted_sum_row = weighted_sum_row,
         .add = add,
         .scale = scale,

@@ -87,6 +87,11 @@ INLINE vf vf_silu(vf x)
     return vf_times_sigmoid(vf_at_least(x, vf_set(-112.0f)), x, vf_set(0.0f));
 }
 
+INLINE vf vf_sigmoid(vf x)
+{
+    return vf_times_sigmoid(vf_set(1.0f), x, vf_set(0.0f));
+}
+
 INLINE vf vf_gelu_tanh(vf x)
 {
     const vf a_hi = vf_set(0x1.988454p+0f), a_lo = vf_set(-0x1.857936p-25f);

@@ -135,7 +135,7 @@ static void scale_cols(float *x, const float *vec, float s, uint32_t cols)
 
 INLINE vf activate(enum activation act, vf x)
 {
-    return act == ACT_GELU_TANH ? vf_gelu_tanh(x) : vf_silu(x);
+    return act == ACT_GELU_TANH ? vf_gelu_tanh(x) : act == ACT_SILU ? vf_silu(x) : vf_sigmoid(x);
 }
 
 INLINE void gated_as(enum activation act, const float *gate, const float *up, size_t n, float *out)
@@ -149,8 +149,10 @@ static void gated(enum activation act, const float *gate, const float *up, size_
 {
     if (act == ACT_GELU_TANH)
         gated_as(ACT_GELU_TANH, gate, up, n, out);
-    else
+    else if (act == ACT_SILU)
         gated_as(ACT_SILU, gate, up, n, out);
+    else
+        gated_as(ACT_SIGMOID, gate, up, n, out);
 }
 
 static void softcap(float *x, float cap, size_t n)

@@ -1,6 +1,7 @@
 /* Sixteen lanes, the shape of every reduction, in the registers of one instruction set. A lanes_ISA.h defines
- * these types and functions; lane_math.h, lane_rows.h, lane_attend.h, lane_floats.h and lane_affine.h are
- * written with them alone, and each instruction set's file includes what it fills the kernel table with.
+ * these types and functions; lane_math.h, lane_rows.h, lane_attend.h, lane_delta.h, lane_floats.h and
+ * lane_affine.h are written with them alone, and each instruction set's file includes what it fills the
+ * kernel table with.
  *
  *   vf, vi, vb, vm       16 floats, 16 int32, 64 bytes, 16 conditions
  *   vf_load_n, *_n       only the first n lanes (n <= 16, or bytes <= 64) are touched; loads fill with zeros

@@ -467,6 +467,35 @@ static void norm_row(const float *x, const float *weight, uint32_t cols, float e
     }
 }
 
+/* ((x * (1 / sqrt(mean(x^2) + eps))) * weight) * silu(gate). */
+static void gated_norm_row(const float *x, const float *weight, const float *gate, uint32_t cols, float eps,
+                           float *out)
+{
+    float inverse = math_rsqrt(dot(x, x, cols) / (float)cols + eps);
+    for (uint32_t k = 0; k < cols; k += LANES) {
+        float v[LANES], w[LANES], g[LANES];
+        load_lanes(v, x + k, cols - k);
+        load_lanes(w, weight + k, cols - k);
+        load_lanes(g, gate + k, cols - k);
+        for (int i = 0; i < LANES; i++)
+            v[i] = v[i] * inverse * w[i] * math_silu(g[i]);
+        store_lanes(v, out + k, cols - k);
+    }
+}
+
+/* (x * (1 / sqrt(sum(x^2) + eps))) * s. */
+static void unit_row(float *x, uint32_t cols, float eps, float s)
+{
+    float inverse = math_rsqrt(dot(x, x, cols) + eps);
+    for (uint32_t k = 0; k < cols; k += LANES) {
+        float v[LANES];
+        load_lanes(v, x + k, cols - k);
+        for (int i = 0; i < LANES; i++)
+            v[i] = v[i] * inverse * s;
+        store_lanes(v, x + k, cols - k);
+    }
+}
+
 /* Two rounded products and a rounded sum, as Hugging Face's x * cos + rotate_half(x) * sin. */
 static void rope_row(float *x, uint32_t heads, uint32_t head_dim, uint32_t pairs, uint32_t half,
                      const float *cosines, const float *sines)
@@ -583,9 +612,12 @@ static void gated(enum activation act, const float *gate, const float *up, size_
         if (act == ACT_GELU_TANH)
             for (int i = 0; i < LANES; i++)
                 g[i] = math_gelu_tanh(g[i]) * u[i];
-        else
+        else if (act == ACT_SILU)
             for (int i = 0; i < LANES; i++)
                 g[i] = math_silu(g[i]) * u[i];
+        else
+            for (int i = 0; i < LANES; i++)
+                g[i] = math_sigmoid(g[i]) * u[i];
         store_lanes(g, out + k, n - k);
     }
 }
@@ -618,6 +650,61 @@ static float largest(const float *x, size_t n)
 static bool finite_all(const float *x, size_t n)
 {
     return absolute_maximum(x, n) < MATH_INF_BITS;
+}
+
+/* ---- recurrence ---- */
+
+/* One fmaf after another from +0, oldest row first, then SiLU. */
+static void conv_channels(const float *taps, uint32_t n_taps, uint32_t channels, uint32_t begin, uint32_t end,
+                          const float *tail, const float *x, uint32_t n_rows, float *out)
+{
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t c = begin; c < end; c += LANES) {
+            const uint32_t count = end - c;
+            float sum[LANES] = {0}, w[LANES], u[LANES];
+            for (uint32_t j = 0; j < n_taps; j++) {
+                const size_t row = (size_t)r + j;
+                const float *from =
+                    row < n_taps - 1 ? tail + row * channels : x + (row - n_taps + 1) * channels;
+                load_lanes(w, taps + (size_t)j * channels + c, count);
+                load_lanes(u, from + c, count);
+                for (int i = 0; i < LANES; i++)
+                    sum[i] = fmaf(w[i], u[i], sum[i]);
+            }
+            for (int i = 0; i < LANES; i++)
+                sum[i] = math_silu(sum[i]);
+            store_lanes(sum, out + (size_t)r * channels + c, count);
+        }
+}
+
+/* A row s of the state meets the rows of the call one after another, on its own:
+ *   s = decay * s                         rounded
+ *   d = beta * (v - sum_i s[i] k[i])      16 accumulators by i mod 16
+ *   s[i] = fmaf(d, k[i], s[i])
+ *   out = sum_i s[i] q[i]                 16 accumulators by i mod 16 */
+static void delta_values(const struct delta_head *h, uint32_t begin, uint32_t end)
+{
+    assert(h->key_dim % LANES == 0);
+    for (uint32_t o = begin; o < end; o++) {
+        float *s = h->state + (size_t)o * h->key_dim;
+        for (uint32_t r = 0; r < h->n_rows; r++) {
+            const float *q = h->q + r * h->qkv_stride, *k = h->k + r * h->qkv_stride;
+            const float decay = h->decay[r * h->gate_stride], beta = h->beta[r * h->gate_stride];
+            float read[LANES] = {0}, sum[LANES] = {0};
+            for (uint32_t at = 0; at < h->key_dim; at += LANES)
+                for (int i = 0; i < LANES; i++) {
+                    s[at + (uint32_t)i] *= decay;
+                    read[i] = fmaf(s[at + (uint32_t)i], k[at + (uint32_t)i], read[i]);
+                }
+            const float d = beta * (h->v[r * h->qkv_stride + o] - add_lanes(read));
+            for (uint32_t at = 0; at < h->key_dim; at += LANES)
+                for (int i = 0; i < LANES; i++) {
+                    s[at + (uint32_t)i] = fmaf(d, k[at + (uint32_t)i], s[at + (uint32_t)i]);
+                    sum[i] = fmaf(s[at + (uint32_t)i], q[at + (uint32_t)i], sum[i]);
+                }
+            h->out[r * h->out_stride + o] = add_lanes(sum);
+        }
+    }
 }
 
 /* ---- attention ---- */
@@ -776,6 +863,10 @@ void cpu_fill_ref(struct cpu_kernels *kernels)
         .rope_row = rope_row,
         .attend = attend,
         .route_row = route_row,
+        .gated_norm_row = gated_norm_row,
+        .unit_row = unit_row,
+        .conv_channels = conv_channels,
+        .delta_values = delta_values,
         .weighted_sum_row = weighted_sum_row,
         .add = add,
         .scale = scale,
