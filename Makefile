@@ -178,7 +178,7 @@ fuzz-run: $(FUZZ_BIN)
 
 ARM64_PKG_CONFIG := /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig
 # Whole-model runs of minutes natively take hours when every instruction is emulated.
-LONG := test_equality test_engine test_quality
+LONG := test_speculate test_equality test_engine test_quality
 EMULATED_SKIP := $(foreach t,$(LONG),$(t)=whole-model runs take hours in an emulator;)
 
 arm64: ## cross-compile for arm64 into build/arm64 and run the unit tests under qemu

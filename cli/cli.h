@@ -24,8 +24,9 @@ struct command {
     int (*run)(void *options, const struct parse *parse);
 };
 
-extern const struct command cmd_bench, cmd_cache_sim, cmd_chat, cmd_check, cmd_demo, cmd_help, cmd_inspect,
-    cmd_install, cmd_plan, cmd_probe, cmd_run, cmd_synth, cmd_tokenize, cmd_trace, cmd_trace_diff, cmd_verify;
+extern const struct command cmd_bench, cmd_cache_sim, cmd_chat, cmd_check, cmd_demo, cmd_help, cmd_import,
+    cmd_inspect, cmd_install, cmd_list, cmd_models, cmd_path, cmd_plan, cmd_probe, cmd_rm, cmd_run, cmd_synth,
+    cmd_tokenize, cmd_trace, cmd_trace_diff, cmd_verify;
 
 /* Every subcommand in the order of the help text. */
 extern const struct command *const commands[];

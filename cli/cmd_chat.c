@@ -345,6 +345,7 @@ static const struct flag_group groups[] = {
     {.title = "Chat", .rows = rows, .n = sizeof rows / sizeof *rows},
     GENERATION_GROUP(struct chat_options, generation),
     ENGINE_GROUP(struct chat_options, engine),
+    DRAFT_GROUP(struct chat_options, engine),
     HELP_GROUP,
 };
 

@@ -6,6 +6,7 @@
 #include "interrupt.h"
 #include "profile.h"
 #include "prompt.h"
+#include "shape.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ struct run_options {
     bool json, quiet, profile;
     const char *routes;
     struct generation_flags generation;
+    struct shape_flags shape;
     sluice_engine_options engine;
 };
 
@@ -137,7 +139,7 @@ static json_t *json_timings(const sluice_session_stats *before, const sluice_ses
 
 static json_t *json_stats(const sluice_session_stats *before, const sluice_session_stats *after)
 {
-    return json_pack(
+    json_t *stats = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "prefill_tokens",
         (json_int_t)(after->prefill_tokens - before->prefill_tokens), "decode_tokens",
         (json_int_t)(after->decode_tokens - before->decode_tokens), "prefill_read_bytes",
@@ -146,6 +148,15 @@ static json_t *json_stats(const sluice_session_stats *before, const sluice_sessi
         (json_int_t)(after->decode_expert_requests - before->decode_expert_requests), "decode_expert_hits",
         (json_int_t)(after->decode_expert_hits - before->decode_expert_hits), "peak_memory_bytes",
         (json_int_t)sluice_peak_memory_bytes());
+    if (after->draft_rounds > before->draft_rounds)
+        json_object_set_new(
+            stats, "drafts",
+            json_pack("{s:I, s:I, s:I, s:I}", "passes",
+                      (json_int_t)(after->draft_rounds - before->draft_rounds), "guesses",
+                      (json_int_t)(after->draft_guesses - before->draft_guesses), "right",
+                      (json_int_t)(after->draft_accepted - before->draft_accepted), "expert_requests",
+                      (json_int_t)(after->draft_expert_requests - before->draft_expert_requests)));
+    return stats;
 }
 
 static void print_json(const struct answer *answer, const struct prompt *prompt,
@@ -223,8 +234,24 @@ static int generate(const struct run_options *o, const sluice_generate_options *
     return end_recording(o, session, code);
 }
 
+static int constrain(const struct run_options *o, const sluice_tokenizer *tokenizer,
+                     sluice_generate_options *options)
+{
+    sluice_format format;
+    struct text text;
+    sluice_error error;
+    int code = shape_read(&o->shape, &format, &text);
+    if (code != EXIT_DONE || format == SLUICE_FORMAT_TEXT)
+        return code;
+    if (sluice_constraint_open(tokenizer, format, text.bytes, text.n, &options->constraint, &error) !=
+        SLUICE_OK)
+        code = fail_error(&error);
+    text_free(&text);
+    return code;
+}
+
 static int answer_prompt(struct run_options *o, const struct source *source,
-                         const sluice_generate_options *options, bool with_logprobs)
+                         sluice_generate_options *options, bool with_logprobs)
 {
     sluice_engine *engine = NULL;
     sluice_session *session = NULL;
@@ -234,7 +261,8 @@ static int answer_prompt(struct run_options *o, const struct source *source,
     if (code != EXIT_DONE)
         return code;
     if ((code = generation_check_model(&o->generation, engine)) != EXIT_DONE ||
-        (code = encode(o, source, sluice_engine_tokenizer(engine), &prompt)) != EXIT_DONE)
+        (code = encode(o, source, sluice_engine_tokenizer(engine), &prompt)) != EXIT_DONE ||
+        (code = constrain(o, sluice_engine_tokenizer(engine), options)) != EXIT_DONE)
         goto out;
     if (prompt.n_ids == 0) {
         code = fail_usage("the prompt is empty");
@@ -249,6 +277,7 @@ static int answer_prompt(struct run_options *o, const struct source *source,
     interrupt_session(NULL);
 out:
     sluice_session_close(session);
+    sluice_constraint_close(options->constraint);
     prompt_free(&prompt);
     sluice_engine_close(engine);
     return code;
@@ -283,8 +312,10 @@ static const struct operand operands[] = {
 static const struct flag_group groups[] = {
     {.title = "Prompt", .rows = prompt_rows, .n = sizeof prompt_rows / sizeof *prompt_rows},
     GENERATION_GROUP(struct run_options, generation),
+    SHAPE_GROUP(struct run_options, shape),
     {.title = "Output", .rows = output_rows, .n = sizeof output_rows / sizeof *output_rows},
     ENGINE_GROUP(struct run_options, engine),
+    DRAFT_GROUP(struct run_options, engine),
     HELP_GROUP,
 };
 

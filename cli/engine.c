@@ -18,6 +18,9 @@ static const char *const io_names[] = {
 static const char *const verification_names[] = {
     [SLUICE_VERIFY_FULL] = "full", [SLUICE_VERIFY_RECEIPT] = "receipt", NULL};
 
+static const char *const draft_names[] = {
+    [SLUICE_DRAFT_OFF] = "off", [SLUICE_DRAFT_LOOKUP] = "lookup", [SLUICE_DRAFT_MTP] = "mtp", NULL};
+
 #define OPTION(member, type) AT(sluice_engine_options, member, type)
 
 const struct flag engine_flags[ENGINE_ROWS] = {
@@ -144,6 +147,26 @@ const struct flag engine_flags[ENGINE_ROWS] = {
      .choices = verification_names,
      .preset = "full",
      .help = "hash every file before its bytes are used, or trust the receipt of an earlier verification"},
+};
+
+const struct flag draft_flags[DRAFT_ROWS] = {
+    {.name = "draft",
+     .kind = FLAG_CHOICE,
+     .value = "HOW",
+     OPTION(draft, sluice_draft),
+     .choices = draft_names,
+     .preset = "off",
+     .help = "guess tokens ahead and check several in one pass: with the model's own layer for it, or from "
+             "the text; never changes the output, and rests where it does not pay"},
+    {.name = "draft-max",
+     .kind = FLAG_U32,
+     .value = "N",
+     OPTION(draft_max, uint32_t),
+     .min = 1,
+     .max = 16,
+     .otherwise = "4",
+     .help = "most tokens to guess at once",
+     .needs = "draft"},
 };
 
 const struct flag help_flag = {

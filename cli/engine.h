@@ -17,6 +17,15 @@ enum engine_rows {
 
 extern const struct flag engine_flags[ENGINE_ROWS];
 
+/* Of commands that generate. */
+enum { DRAFT_ROWS = 2 };
+extern const struct flag draft_flags[DRAFT_ROWS];
+
+#define DRAFT_GROUP(structure, member)                                                                       \
+    {                                                                                                        \
+        .title = "Drafting", .rows = draft_flags, .n = DRAFT_ROWS, .base = offsetof(structure, member)       \
+    }
+
 /* All of them, for an options structure with a sluice_engine_options member. */
 #define ENGINE_GROUP(structure, member)                                                                      \
     {                                                                                                        \

@@ -81,6 +81,10 @@ struct flag_group {
     size_t base; /* added to every row's offset */
 };
 
+/* An operand of this name is an install: its value may be a path, or a name of the models directory, which
+ * main() replaces by the path before the command runs. */
+#define OPERAND_INSTALL "INSTALL"
+
 struct operand {
     const char *name; /* in help: "INSTALL" */
     bool required;

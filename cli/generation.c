@@ -266,11 +266,29 @@ void answer_explain_length(const struct answer *answer, const sluice_generate_op
                sluice_engine_plan(engine)->context_tokens);
 }
 
+/* "; drafts: 12 passes, 31 of 48 guesses, 3.6 tokens a pass", or nothing where none were made. */
+static void describe_drafts(const sluice_session_stats *before, const sluice_session_stats *after,
+                            uint64_t decode, char *text, size_t bytes)
+{
+    const uint64_t rounds = after->draft_rounds - before->draft_rounds;
+    const uint64_t accepted = after->draft_accepted - before->draft_accepted;
+    const uint64_t experts = after->draft_expert_requests - before->draft_expert_requests;
+    if (rounds == 0)
+        return;
+    int n =
+        snprintf(text, bytes,
+                 "; drafts: %" PRIu64 " passes, %" PRIu64 " of %" PRIu64 " guesses right, %.2f tokens a pass",
+                 rounds, accepted, after->draft_guesses - before->draft_guesses,
+                 decode > accepted ? (double)decode / (double)(decode - accepted) : 1.0);
+    if (experts > 0 && n > 0 && (size_t)n < bytes)
+        snprintf(text + n, bytes - (size_t)n, ", %.1f experts", (double)experts / (double)rounds);
+}
+
 void answer_footer(const struct answer *answer, const sluice_sampling *sampling)
 {
     const sluice_session_stats *before = &answer->before, *after = &answer->after;
     char prefill_time[HUMAN_BYTES], decode_time[HUMAN_BYTES], peak[HUMAN_BYTES], read[HUMAN_BYTES];
-    char hits[48] = "", seed[48] = "";
+    char hits[48] = "", seed[48] = "", drafts[128] = "";
     uint64_t prefill = after->prefill_tokens - before->prefill_tokens;
     uint64_t prefill_ns = after->prefill_ns - before->prefill_ns;
     uint64_t decode = after->decode_tokens - before->decode_tokens;
@@ -280,12 +298,13 @@ void answer_footer(const struct answer *answer, const sluice_sampling *sampling)
     if (requests > 0)
         snprintf(hits, sizeof hits, ", expert hits %.1f %%",
                  100.0 * (double)(after->decode_expert_hits - before->decode_expert_hits) / (double)requests);
+    describe_drafts(before, after, decode, drafts, sizeof drafts);
     if (sampling->temperature > 0)
         snprintf(seed, sizeof seed, ", seed %" PRIu64, sampling->seed);
     notice("[%s; prefill %" PRIu64 " tokens in %s, %.1f tok/s; decode %" PRIu64
-           " tokens in %s, %.2f tok/s; peak memory %s, read %s per token%s%s]",
+           " tokens in %s, %.2f tok/s; peak memory %s, read %s per token%s%s%s]",
            finish_name(answer->generated.finish), prefill, human_time(seconds_of(prefill_ns), prefill_time),
            per_second(prefill, prefill_ns), decode, human_time(seconds_of(decode_ns), decode_time),
            per_second(decode, decode_ns), human_bytes(sluice_peak_memory_bytes(), peak),
-           human_bytes(decode > 0 ? read_bytes / decode : 0, read), hits, seed);
+           human_bytes(decode > 0 ? read_bytes / decode : 0, read), hits, drafts, seed);
 }

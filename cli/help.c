@@ -16,6 +16,12 @@ void help_default(const struct flag *row, char *out, size_t out_bytes)
         snprintf(out, out_bytes, "default: %s", text);
 }
 
+void operand_help(const struct operand *operand, char *out, size_t out_bytes)
+{
+    bool install = strcmp(operand->name, OPERAND_INSTALL) == 0;
+    snprintf(out, out_bytes, "%s%s", operand->help, install ? ", or an installed model's name" : "");
+}
+
 /* Words of text from column `at` on, new lines at `indent`. Blank lines in the text are kept. */
 static void wrap(const char *text, int at, int indent)
 {
@@ -98,7 +104,9 @@ void help_command(const struct command *command)
     for (size_t i = 0; i < command->n_operands; i++) {
         int n = (int)strlen(command->operands[i].name) + 2;
         out_print("  %s%*s", command->operands[i].name, FLAG_COLUMN - n, "");
-        wrap(command->operands[i].help, FLAG_COLUMN, FLAG_COLUMN);
+        char help[256];
+        operand_help(&command->operands[i], help, sizeof help);
+        wrap(help, FLAG_COLUMN, FLAG_COLUMN);
     }
     print_groups(command);
     if (command->examples == NULL)

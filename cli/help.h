@@ -15,6 +15,8 @@ void help_completion_zsh(void);
  * or own; tab separated, - for none. */
 void help_tables(void);
 
+/* What an operand is, in words. */
+void operand_help(const struct operand *operand, char *out, size_t out_bytes);
 /* "default: ..." of a row, or an empty text. */
 void help_default(const struct flag *row, char *out, size_t out_bytes);
 

@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "help.h"
 #include "interrupt.h"
+#include "models.h"
 #include "out.h"
 
 #include <malloc.h>
@@ -10,9 +11,9 @@
 #include <string.h>
 
 const struct command *const commands[] = {
-    &cmd_demo,  &cmd_install,   &cmd_verify,   &cmd_inspect, &cmd_plan,  &cmd_probe,
-    &cmd_run,   &cmd_chat,      &cmd_tokenize, &cmd_check,   &cmd_trace, &cmd_trace_diff,
-    &cmd_bench, &cmd_cache_sim, &cmd_synth,    &cmd_help,
+    &cmd_demo,   &cmd_models,  &cmd_install,    &cmd_list,  &cmd_path,      &cmd_rm,    &cmd_import,
+    &cmd_verify, &cmd_inspect, &cmd_plan,       &cmd_probe, &cmd_run,       &cmd_chat,  &cmd_tokenize,
+    &cmd_check,  &cmd_trace,   &cmd_trace_diff, &cmd_bench, &cmd_cache_sim, &cmd_synth, &cmd_help,
 };
 const size_t n_commands = sizeof commands / sizeof commands[0];
 
@@ -42,12 +43,18 @@ static int run_command(const struct command *command, int argc, char **argv)
 {
     struct parse parse;
     int code = EXIT_USAGE;
+    const char *unknown;
+    char shown[QUOTE_BYTES];
     void *options = must_realloc(NULL, 1, command->options_bytes);
     memset(options, 0, command->options_bytes);
     out_set_command(command->name);
     switch (flags_parse(command, argc, argv, options, &parse)) {
     case FLAGS_OK:
+        unknown = models_resolve(command, options);
         code = command->run(options, &parse);
+        if (code == EXIT_FAILED && unknown != NULL)
+            notice("No installed model is called %s; \"sluice list\" shows which there are.",
+                   quote(unknown, shown));
         break;
     case FLAGS_SHOW_HELP:
         help_command(command);

@@ -80,7 +80,9 @@ static void manual_command(const struct command *command)
         out_print(".TP\n\\fI");
         troff(command->operands[i].name);
         out_print("\\fR\n");
-        troff(command->operands[i].help);
+        char help[256];
+        operand_help(&command->operands[i], help, sizeof help);
+        troff(help);
         out_print(".\n");
     }
     for (size_t i = 0;; i++) {

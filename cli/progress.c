@@ -3,12 +3,14 @@
 #include "interrupt.h"
 #include "out.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define TERMINAL_INTERVAL_S 0.1
 #define PLAIN_INTERVAL_S    10.0
+#define JSON_INTERVAL_S     1.0
 
 static double seconds_between(const struct timespec *from, const struct timespec *to)
 {
@@ -42,6 +44,27 @@ static void draw(struct progress *p, const sluice_progress *report, double elaps
     p->drawn = p->terminal;
 }
 
+static void draw_json(const struct progress *p, const sluice_progress *report, double elapsed)
+{
+    double speed = elapsed > 0 ? (double)(report->done_bytes - p->phase_start_bytes) / elapsed : 0;
+    double left =
+        report->total_bytes > report->done_bytes ? (double)(report->total_bytes - report->done_bytes) : 0;
+    fprintf(stderr,
+            "{\"phase\":\"%s\",\"done_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64
+            ",\"bytes_per_second\":%.0f,\"seconds_left\":",
+            p->phase, report->done_bytes, report->total_bytes, speed);
+    if (speed > 0)
+        fprintf(stderr, "%.0f}\n", left / speed);
+    else
+        fputs("null}\n", stderr);
+    fflush(stderr);
+}
+
+static double interval_of(const struct progress *p)
+{
+    return p->json ? JSON_INTERVAL_S : p->terminal ? TERMINAL_INTERVAL_S : PLAIN_INTERVAL_S;
+}
+
 static void on_progress(void *user, const sluice_progress *report)
 {
     struct progress *p = user;
@@ -52,10 +75,13 @@ static void on_progress(void *user, const sluice_progress *report)
         start_phase(p, report, &now);
         return;
     }
-    if (seconds_between(&p->last_draw, &now) < (p->terminal ? TERMINAL_INTERVAL_S : PLAIN_INTERVAL_S))
+    if (seconds_between(&p->last_draw, &now) < interval_of(p))
         return;
     p->last_draw = now;
-    draw(p, report, seconds_between(&p->phase_start, &now));
+    if (p->json)
+        draw_json(p, report, seconds_between(&p->phase_start, &now));
+    else
+        draw(p, report, seconds_between(&p->phase_start, &now));
 }
 
 sluice_watch progress_watch(struct progress *progress, bool quiet)
@@ -63,6 +89,13 @@ sluice_watch progress_watch(struct progress *progress, bool quiet)
     *progress = (struct progress){.quiet = quiet, .terminal = isatty(STDERR_FILENO)};
     return (sluice_watch){
         .progress = quiet ? NULL : on_progress, .user = progress, .cancel = interrupt_flag()};
+}
+
+sluice_watch progress_watch_json(struct progress *progress, bool quiet)
+{
+    sluice_watch watch = progress_watch(progress, quiet);
+    progress->json = true;
+    return watch;
 }
 
 void progress_end(struct progress *progress)

@@ -1,5 +1,5 @@
 /* Progress of long operations on standard error: one line that is drawn over on a terminal, with rate and
- * time left; elsewhere a plain line every ten seconds, so that logs stay short. */
+ * time left; elsewhere a plain line every ten seconds, so that logs stay short; or JSON. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
@@ -10,7 +10,7 @@
 #include <time.h>
 
 struct progress {
-    bool quiet, terminal, drawn;
+    bool quiet, terminal, drawn, json;
     char phase[32]; /* of the last report; a new phase starts the rate anew */
     uint64_t phase_start_bytes;
     struct timespec phase_start, last_draw;
@@ -18,6 +18,8 @@ struct progress {
 
 /* Nothing is shown when quiet. The watch also ends the operation at Ctrl-C. `progress` must outlive it. */
 sluice_watch progress_watch(struct progress *progress, bool quiet);
+/* The same as lines of JSON on standard error, one a second, for programs. */
+sluice_watch progress_watch_json(struct progress *progress, bool quiet);
 /* Clear the line; call before anything else is printed. */
 void progress_end(struct progress *progress);
 

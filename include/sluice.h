@@ -218,6 +218,14 @@ typedef enum sluice_io {
     SLUICE_IO_THREADS,
 } sluice_io;
 
+/* Who guesses tokens ahead, for the model to check several in one pass (speculative decoding). It decides
+ * speed, never output. */
+typedef enum sluice_draft {
+    SLUICE_DRAFT_OFF = 0,
+    SLUICE_DRAFT_LOOKUP, /* the text itself: what followed where its end occurred before */
+    SLUICE_DRAFT_MTP,    /* the model's own layer for it, where the install has one */
+} sluice_draft;
+
 #define SLUICE_SLOTS_ALL UINT32_MAX
 
 typedef struct sluice_paths {
@@ -245,8 +253,11 @@ typedef struct sluice_engine_options {
     sluice_paths mirrors; /* directories with further copies of packed_experts/layer_NN.bin; at most 7 */
     uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; 0: off; at
                                    most 32 */
-    sluice_watch watch;         /* of the open itself */
-    sluice_notice_fn notice;    /* may be NULL */
+    sluice_draft draft;
+    uint32_t draft_max; /* most tokens to guess at once; 0: 4; at most 16. How many is chosen by what pays,
+                           down to none */
+    sluice_watch watch; /* of the open itself */
+    sluice_notice_fn notice; /* may be NULL */
     void *notice_user;
 } sluice_engine_options;
 
@@ -434,6 +445,9 @@ typedef struct sluice_session_stats {
     uint64_t decode_expert_requests, decode_expert_hits;
     uint64_t wait_ns;                                     /* reads that no computation hid */
     uint64_t guesses, useful_guesses, wasted_guess_bytes; /* of lookahead_experts */
+    /* Of drafting: passes with guesses, guesses in them, those that a drawn token was compared with, and
+     * those that were it; distinct experts per layer that such passes needed. */
+    uint64_t draft_rounds, draft_guesses, draft_tested, draft_accepted, draft_expert_requests;
 } sluice_session_stats;
 
 void sluice_session_stats_get(const sluice_session *session, sluice_session_stats *stats);
@@ -494,6 +508,28 @@ sluice_status sluice_session_sample(sluice_session *session, const sluice_sampli
                                     sluice_token_logprob *choice, sluice_token_logprob *top, size_t n_top,
                                     sluice_error *err);
 
+/* ---- structured output ---- */
+
+typedef enum sluice_format {
+    SLUICE_FORMAT_TEXT = 0, /* free */
+    SLUICE_FORMAT_JSON,     /* any JSON object */
+    SLUICE_FORMAT_SCHEMA,   /* JSON that a JSON Schema accepts */
+    SLUICE_FORMAT_GBNF,     /* what a grammar in llama.cpp's notation accepts */
+} sluice_format;
+
+/* What may be generated, as an automaton over the vocabulary. It keeps what it has worked out, so use one
+ * again for further generations; by one thread at a time. The tokenizer must outlive it. */
+typedef struct sluice_constraint sluice_constraint;
+
+/* `text` is the schema or the grammar (not looked at for SLUICE_FORMAT_JSON). A keyword that cannot be
+ * honoured is refused by name, as is what would need too much memory or time: SLUICE_E_UNSUPPORTED. */
+sluice_status sluice_constraint_open(const sluice_tokenizer *tokenizer, sluice_format format,
+                                     const char *text, size_t text_bytes, sluice_constraint **constraint,
+                                     sluice_error *err);
+void sluice_constraint_close(sluice_constraint *constraint);
+
+/* ---- generation ---- */
+
 typedef enum sluice_finish {
     SLUICE_FINISH_STOP = 0, /* the model ended its turn, or a stop string was completed */
     SLUICE_FINISH_LENGTH,   /* max_tokens, or the context is full */
@@ -521,6 +557,9 @@ typedef struct sluice_generate_options {
     uint32_t top_logprobs; /* 0..20 */
     bool ignore_stop_ids;
     bool show_control;
+    sluice_constraint
+        *constraint; /* NULL: none. The text ends only where the grammar lets it, unless a limit
+                        ends it (then finish says SLUICE_FINISH_LENGTH); not with stop strings */
 } sluice_generate_options;
 
 typedef struct sluice_generated {

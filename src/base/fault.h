@@ -9,6 +9,7 @@
 #define BASE_FAULT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* FAULT_AGAIN and FAULT_SHORT disturb a block read (io/reads.h) without failing it: the drive says "try
@@ -32,6 +33,18 @@ bool fault_fired(enum fault_kind kind);
 /* Counts one operation; true when it must fail. */
 bool fault_hit(enum fault_kind kind);
 
+/* A power loss, simulated: after fault_remember_writes() every write through io/file.h keeps what it replaces
+ * until its file is synced, and fault_lose_writes() puts back what was never synced, the last one first, and
+ * ends the remembering. Thread-safe but for these two. */
+void fault_remember_writes(void);
+unsigned fault_lose_writes(void); /* how many were lost */
+/* Around a write: keep n bytes at offset, and say when they are replaced. */
+void *fault_before_write(int fd, uint64_t offset, size_t n);
+void fault_after_write(void *write);
+/* Around a sync: writes that ended before it began are safe when it succeeds. */
+uint64_t fault_before_sync(void);
+void fault_after_sync(int fd, uint64_t before, bool succeeded);
+
 /* Make the read threads behave like a drive of so many bytes per second, for measurements; 0: full speed. */
 void fault_throttle(uint64_t bytes_per_s);
 /* How long the one that has just read `bytes` must wait before that drive would have brought them. */
@@ -41,6 +54,31 @@ static inline bool fault_hit(enum fault_kind kind)
 {
     (void)kind;
     return false;
+}
+
+static inline void *fault_before_write(int fd, uint64_t offset, size_t n)
+{
+    (void)fd;
+    (void)offset;
+    (void)n;
+    return NULL;
+}
+
+static inline void fault_after_write(void *write)
+{
+    (void)write;
+}
+
+static inline uint64_t fault_before_sync(void)
+{
+    return 0;
+}
+
+static inline void fault_after_sync(int fd, uint64_t before, bool succeeded)
+{
+    (void)fd;
+    (void)before;
+    (void)succeeded;
 }
 
 static inline uint64_t fault_throttle_ns(uint64_t bytes)

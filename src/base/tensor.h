@@ -47,11 +47,11 @@ struct tensor_spec {
     enum tensor_role role;
     enum dtype dtype;
     uint8_t bits;        /* affine: 2, 4 or 8 */
+    bool any_float;      /* BF16, F16 and F32 are all taken as they come; dtype is the usual one */
     uint16_t group_size; /* affine: 32, 64 or 128 */
     int32_t layer;       /* -1: not in a layer */
     uint32_t n_dims;
     uint32_t shape[TENSOR_DIMS_MAX];
-    bool any_float; /* BF16, F16 and F32 are all taken as they come; dtype is the usual one */
 };
 
 /* What a tensor is called in a checkpoint that Hugging Face's library wrote, where that differs: `from`

@@ -77,6 +77,7 @@ sluice_status file_write_at(int fd, const void *buffer, size_t n, uint64_t offse
                             sluice_error *err)
 {
     size_t done = 0;
+    void *replaced = fault_before_write(fd, offset, n);
     while (done < n) {
         ssize_t put = fault_hit(FAULT_WRITE)
                           ? (errno = ENOSPC, -1)
@@ -90,6 +91,7 @@ sluice_status file_write_at(int fd, const void *buffer, size_t n, uint64_t offse
                              name);
         done += (size_t)put;
     }
+    fault_after_write(replaced);
     return SLUICE_OK;
 }
 
@@ -121,9 +123,11 @@ sluice_status file_load(const char *path, size_t max_bytes, char **text, size_t 
 sluice_status file_sync(int fd, const char *name, sluice_error *err)
 {
     int rc;
+    uint64_t before = fault_before_sync();
     do
         rc = fault_hit(FAULT_FSYNC) ? (errno = EIO, -1) : fsync(fd);
     while (rc != 0 && errno == EINTR);
+    fault_after_sync(fd, before, rc == 0);
     return rc == 0 ? SLUICE_OK : err_errno(err, errno, "syncing %s to disk", name);
 }
 

@@ -780,7 +780,7 @@ static sluice_status read_window(struct http_client *c, struct http_file *file, 
         forget_and_wait(c);
         TRY(announce(c, file, offset, n, err));
     }
-    size_t took;
+    size_t took = 0;
     while (c->read_at < offset)
         TRY(take_some(c, NULL, offset - c->read_at, &took, err));
     while (n > 0) {

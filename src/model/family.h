@@ -69,7 +69,7 @@ struct full_size {
      */
     const struct full_control *control; /* NULL-ended */
     uint32_t control_ids;
-    const char *bos, *eos;
+    const char *bos, *eos; /* bos NULL: there is none */
 };
 
 struct family {
@@ -79,7 +79,10 @@ struct family {
     const char *const *skip;           /* substrings of tensor names to leave out at install, NULL-ended */
     /* For quantizing an unquantized checkpoint at install; NULL: the family cannot be (base/tensor.h). */
     const struct tensor_alias *aliases;
-    const char *const *keep_8_bits;    /* substrings of modules that keep 8 bits, NULL-ended */
+    const char *const *keep_8_bits; /* substrings of modules that keep 8 bits, NULL-ended */
+    /* Optional: a file that may lie beside a checkpoint's own, whose tensors with the prefix belong to it.
+     * Conversions drop the drafting layer, which the original's last shard has. */
+    const char *extra_file, *extra_prefix;
     const char *const *stop_spellings; /* control tokens that end a turn, NULL-ended */
     /* Parse and validate config.json: an unsupported value is named. */
     sluice_status (*open)(const json_t *config, struct model **model, sluice_error *err);

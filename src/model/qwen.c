@@ -378,15 +378,38 @@ static sluice_status qwen38_open(const json_t *config, struct model **model, slu
 static const char *const QWEN36_TYPES[] = {"qwen3_5_moe", "qwen3_5_moe_text", NULL};
 static const char *const QWEN38_TYPES[] = {"qwen3_5", "qwen3_5_text", NULL};
 static const char *const SKIP[] = {"vision_tower.", "model.visual.", "mtp.", NULL};
+/* The rest of the names is a matter of the layout. */
+static const struct tensor_alias ALIASES[] = {
+    {"mlp.switch_mlp.gate_proj.weight", "mlp.experts.gate_up_proj", 1},
+    {"mlp.switch_mlp.up_proj.weight", "mlp.experts.gate_up_proj", 2},
+    {"mlp.switch_mlp.down_proj.weight", "mlp.experts.down_proj", 0},
+    {NULL, NULL, 0},
+};
+static const char *const KEEP_8_BITS[] = {"mlp.gate.", "mlp.shared_expert_gate.", NULL};
 static const char *const STOPS[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
-#define QWEN_FAMILY(NAME, TYPES, OPEN)                                                                       \
-    {                                                                                                        \
-        .name = (NAME), .model_types = (TYPES), .skip = SKIP, .stop_spellings = STOPS, .open = (OPEN),       \
-        .close = qwen_close, .arrange = qwen_arrange, .describe = qwen_describe, .bind = qwen_bind,          \
-        .scratch_bytes = qwen_scratch_bytes, .scratch_open = qwen_scratch_open, .forward = qwen_forward,     \
-        .settle = qwen_settle, .draft = qwen_draft, .guess = qwen_guess,                                     \
-    }
+#define QWEN_FAMILY                                                                                          \
+    .skip = SKIP, .aliases = ALIASES, .keep_8_bits = KEEP_8_BITS, .stop_spellings = STOPS,                   \
+    .close = qwen_close, .arrange = qwen_arrange, .describe = qwen_describe, .bind = qwen_bind,              \
+    .scratch_bytes = qwen_scratch_bytes, .scratch_open = qwen_scratch_open, .forward = qwen_forward,         \
+    .settle = qwen_settle
 
-const struct family QWEN36 = QWEN_FAMILY("qwen36", QWEN36_TYPES, qwen36_open);
-const struct family QWEN38 = QWEN_FAMILY("qwen38", QWEN38_TYPES, qwen38_open);
+const struct family QWEN36 = {
+    .name = "qwen36",
+    .full_size = &QWEN36_FULL_SIZE,
+    .model_types = QWEN36_TYPES,
+    .open = qwen36_open,
+    .guess = qwen_guess,
+    QWEN_FAMILY,
+};
+
+const struct family QWEN38 = {
+    .name = "qwen38",
+    .full_size = &QWEN38_FULL_SIZE,
+    .model_types = QWEN38_TYPES,
+    .open = qwen38_open,
+    .extra_file = "mtp.safetensors",
+    .extra_prefix = "mtp.",
+    .draft = qwen_draft,
+    QWEN_FAMILY,
+};

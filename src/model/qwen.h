@@ -11,6 +11,7 @@
 #include "model/family.h"
 
 extern const struct family QWEN36, QWEN38;
+extern const struct full_size QWEN36_FULL_SIZE, QWEN38_FULL_SIZE; /* 35B-A3B, 27B */
 
 /* Tensors of a layer, in the order of the resident index (format b1). */
 enum qwen_weight {

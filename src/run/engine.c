@@ -1,6 +1,7 @@
 #include "run/engine.h"
 
 #include "base/check.h"
+#include "run/speculate.h"
 #include "store/drive.h"
 
 #include <malloc.h>
@@ -11,6 +12,26 @@ enum { CONTEXT_DEFAULT = 4096, CHUNK_MAX = 4096, SESSIONS_MAX = 64 };
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)
 
 /* ---- options ---- */
+
+static sluice_status fill_draft(sluice_engine_options *o, const struct model *model, sluice_error *err)
+{
+    if (o->draft == SLUICE_DRAFT_MTP && !model->drafts)
+        return err_set(
+            err, SLUICE_E_UNSUPPORTED,
+            "drafting with the model's own layer was asked for, and this install of the family %s has "
+            "none; install it with its mtp.* tensors, or draft by lookup",
+            model->family->name);
+    if (o->draft == SLUICE_DRAFT_OFF && o->draft_max)
+        return err_set(err, SLUICE_E_ARGUMENT,
+                       "a most of %u drafted tokens was given, and drafting is off; choose a way to draft",
+                       o->draft_max);
+    if (o->draft_max > DRAFT_MAX)
+        return err_set(err, SLUICE_E_ARGUMENT, "a most of %u drafted tokens was given, it can be %d",
+                       o->draft_max, DRAFT_MAX);
+    if (o->draft != SLUICE_DRAFT_OFF && o->draft_max == 0)
+        o->draft_max = DRAFT_DEFAULT;
+    return SLUICE_OK;
+}
 
 static sluice_status fill_options(const sluice_engine_options *given, const struct model *model,
                                   sluice_engine_options *o, sluice_error *err)
@@ -37,6 +58,7 @@ static sluice_status fill_options(const sluice_engine_options *given, const stru
         return err_set(err, SLUICE_E_UNSUPPORTED,
                        "a lookahead was asked for, and models of the family %s cannot guess experts",
                        model->family->name);
+    TRY(fill_draft(o, model, err));
     if (o->mirrors.n && model->n_experts == 0)
         return err_set(err, SLUICE_E_UNSUPPORTED, "a mirror was given, and this model has no expert files");
     if (o->lookahead_experts > MOE_GUESSES_MAX)
@@ -408,6 +430,8 @@ sluice_status engine_recipe_of(const json_t *config, model_has_fn has, void *nam
         .n_layers = model->n_layers,
         .n_experts = model->n_experts,
         .skip = model->family->skip,
+        .extra_file = model->drafts ? NULL : model->family->extra_file,
+        .extra_prefix = model->family->extra_prefix,
         .aliases = model->family->aliases,
         .keep_8_bits = model->family->keep_8_bits,
     };

@@ -56,8 +56,8 @@ void engine_reads(struct gturbo *store, const sluice_engine_options *options, st
 struct session_cost {
     uint64_t kv_bytes, recurrent_bytes, scratch_bytes;
 };
-struct session_cost session_cost(const struct model *model, uint32_t context, uint32_t chunk, uint32_t lanes,
-                                 sluice_kv_type kv);
+struct session_cost session_cost(const struct model *model, const sluice_engine_options *options,
+                                 uint32_t chunk, uint32_t lanes, sluice_kv_type kv);
 
 /* As sluice_session_open, with an arithmetic of its own (sluice check compares two). */
 sluice_status session_open_with(sluice_engine *engine, sluice_activations activations, sluice_kv_type kv,

@@ -2,6 +2,7 @@
 #include "run/session.h"
 
 #include "base/clock.h"
+#include "run/constraint.h"
 #include "text/stops.h"
 
 #include <string.h>
@@ -33,13 +34,17 @@ struct generation {
     sluice_token_logprob top[TOP_LOGPROBS_MAX];
 };
 
-static bool is_stop_id(const struct generation *g, int32_t id)
+static const int32_t *stop_ids(const struct generation *g, size_t *n)
 {
     const sluice_generate_options *o = g->options;
-    if (o->ignore_stop_ids)
-        return false;
-    const int32_t *ids = o->stop_ids ? o->stop_ids : g->session->engine->stop_ids;
-    size_t n = o->stop_ids ? o->n_stop_ids : g->session->engine->n_stop_ids;
+    *n = o->ignore_stop_ids ? 0 : o->stop_ids ? o->n_stop_ids : g->session->engine->n_stop_ids;
+    return o->stop_ids ? o->stop_ids : g->session->engine->stop_ids;
+}
+
+static bool is_stop_id(const struct generation *g, int32_t id)
+{
+    size_t n;
+    const int32_t *ids = stop_ids(g, &n);
     for (size_t i = 0; i < n; i++)
         if (ids[i] == id)
             return true;
@@ -89,6 +94,21 @@ static sluice_status flush(struct generation *g, sluice_generated *result, sluic
     return SLUICE_OK;
 }
 
+/* Draw the next token, from what the constraint allows. */
+static sluice_status draw(struct generation *g, sluice_token_logprob *token, sluice_error *err)
+{
+    sluice_session *s = g->session;
+    sluice_constraint *constraint = g->options->constraint;
+    size_t n_stops;
+    const int32_t *stops = stop_ids(g, &n_stops);
+    if (constraint)
+        TRY(constraint_allow(constraint, &s->sampler, stops, n_stops, err));
+    sluice_status status =
+        sluice_session_sample(s, &g->options->sampling, token, g->top, g->options->top_logprobs, err);
+    s->sampler.allowed = NULL;
+    return status;
+}
+
 static sluice_status loop(struct generation *g, sluice_generated *result, sluice_error *err)
 {
     sluice_session *s = g->session;
@@ -107,19 +127,26 @@ static sluice_status loop(struct generation *g, sluice_generated *result, sluice
         phase_resume(clock, PHASE_SAMPLING);
         sluice_token_logprob token;
         int hit;
-        TRY(sluice_session_sample(s, &o->sampling, &token, g->top, n_top, err));
+        bool complete = false;
+        TRY(draw(g, &token, err));
         if (is_stop_id(g, token.id)) {
             result->stop_id = token.id;
             result->finish = SLUICE_FINISH_STOP;
             return SLUICE_OK;
         }
         result->tokens++;
+        if (o->constraint)
+            TRY(constraint_take(o->constraint, token.id, &complete, err));
         TRY(feed(g, token.id, &hit, err));
         phase_enter(clock, PHASE_OTHER);
         s->stats.decode_ns += clock_ns() - from;
         bool go_on = show(g, &token, n_top);
         if (hit >= 0) {
             result->stop_string = hit;
+            result->finish = SLUICE_FINISH_STOP;
+            return SLUICE_OK;
+        }
+        if (complete) {
             result->finish = SLUICE_FINISH_STOP;
             return SLUICE_OK;
         }
@@ -131,7 +158,7 @@ static sluice_status loop(struct generation *g, sluice_generated *result, sluice
                     s->kv.length >= s->engine->options.context_tokens;
         if (last)
             return SLUICE_OK;
-        sluice_status status = session_append(s, &token.id, 1, true, LOGITS_LAST, NULL, NULL, err);
+        sluice_status status = speculate(s, token.id, err);
         if (status == SLUICE_E_CANCELLED) {
             result->finish = SLUICE_FINISH_CANCELLED;
             return SLUICE_OK;
@@ -148,12 +175,20 @@ sluice_status sluice_generate(sluice_session *session, const sluice_generate_opt
                        "%u log-probabilities per token were asked for, the most is %d", options->top_logprobs,
                        TOP_LOGPROBS_MAX);
     TRY(sluice_sampling_check(&options->sampling, err));
+    if (options->constraint && options->n_stops)
+        return err_set(
+            err, SLUICE_E_ARGUMENT,
+            "stop strings would cut an answer that a grammar or schema shapes; give one or the other");
+    if (options->constraint)
+        constraint_restart(options->constraint);
     *result = (sluice_generated){.stop_id = -1, .stop_string = -1};
     struct generation g = {.session = session, .options = options, .fn = fn, .user = user};
     sluice_status status;
     tok_stream_open(&g.decoder, session->engine->text->tok, options->show_control);
     TRY_OUT(stops_open(&g.stops, options->stops, options->n_stops, err));
-    TRY_OUT(loop(&g, result, err));
+    status = loop(&g, result, err);
+    speculation_close(session);
+    TRY_OUT(status);
     status = flush(&g, result, err);
 out:
     tok_stream_close(&g.decoder);

@@ -165,7 +165,7 @@ static uint64_t sessions_bytes(const sluice_engine_options *options, const struc
                                uint32_t chunk)
 {
     uint32_t lanes = options->threads ? options->threads : thread_available();
-    struct session_cost cost = session_cost(model, options->context_tokens, chunk, lanes, options->kv);
+    struct session_cost cost = session_cost(model, options, chunk, lanes, options->kv);
     return arena_charge((size_t)(cost.kv_bytes + cost.recurrent_bytes + cost.scratch_bytes)) *
            options->max_sessions;
 }
@@ -209,6 +209,10 @@ static uint32_t choose_chunk(const sluice_engine_options *options, const struct 
     return chunk;
 }
 
+/* An expert computes while the next one is read; fewer slots than a token needs only mean that it takes them
+ * in turn. Where memory is short, that is slow, but it is. */
+enum { SLOTS_LEAST = 2 };
+
 /* ---- the plan ---- */
 
 /* What is charged to the process without being of an arena. */
@@ -245,7 +249,7 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     plan->experts_per_layer = model->n_experts;
     uint64_t resident = arena_charge((size_t)store->resident_bytes);
     uint64_t opening = TOKENIZER_OPENING * tokenizer_bytes + RESERVE_BYTES;
-    uint32_t least = model->n_experts == 0 ? 0 : model->top_k < 2 ? 2 : model->top_k;
+    uint32_t least = model->n_experts == 0 ? 0 : SLOTS_LEAST;
     uint64_t least_slots = least ? experts_bytes(store, least, plan_spares(options)) : 0;
     uint64_t least_mapped = resident + sessions_bytes(options, model, least_chunk(options)) + least_slots;
     plan->minimum_bytes = least_mapped + unmetered(tokenizer_bytes, least_mapped);
@@ -254,8 +258,7 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
     plan->prefill_chunk_tokens = choose_chunk(options, store, model, beyond, least_slots);
     uint64_t sessions = sessions_bytes(options, model, plan->prefill_chunk_tokens);
     uint32_t lanes = options->threads ? options->threads : thread_available();
-    struct session_cost cost =
-        session_cost(model, options->context_tokens, plan->prefill_chunk_tokens, lanes, options->kv);
+    struct session_cost cost = session_cost(model, options, plan->prefill_chunk_tokens, lanes, options->kv);
     uint64_t kv = cost.kv_bytes * options->max_sessions, state = cost.recurrent_bytes * options->max_sessions;
     add_item(plan, "resident weights", resident);
     add_item(plan, "KV cache", kv);

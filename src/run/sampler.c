@@ -104,6 +104,22 @@ static void load_candidates(struct sampler *s, const float *logits)
 {
     for (uint32_t i = 0; i < s->vocab; i++)
         s->candidates[i] = (struct candidate){logits[i], (int32_t)i};
+    s->n = s->vocab;
+}
+
+static bool is_allowed(const struct sampler *s, uint32_t id)
+{
+    return s->allowed[id / 64] >> (id % 64) & 1;
+}
+
+/* Leave only what is allowed: top-p, top-k and min-p then speak of what can be drawn. */
+static void drop_barred(struct sampler *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (is_allowed(s, i))
+            s->candidates[n++] = s->candidates[i];
+    s->n = n;
 }
 
 static void apply_biases(struct sampler *s, const sluice_sampling *p)
@@ -152,7 +168,7 @@ static double uniform(uint64_t seed, uint64_t position)
 static size_t keep(struct sampler *s, const sluice_sampling *p)
 {
     struct candidate *heap = s->candidates;
-    size_t n = s->vocab, kept = 0, most = p->top_k ? p->top_k : n;
+    size_t n = s->n, kept = 0, most = p->top_k ? p->top_k : n;
     double total = 0, mass = 0;
     heapify(heap, n);
     float max = heap[0].logit;
@@ -175,7 +191,7 @@ static size_t keep(struct sampler *s, const sluice_sampling *p)
 static int32_t draw(struct sampler *s, const sluice_sampling *p, uint64_t position)
 {
     size_t kept = keep(s, p);
-    const struct candidate *best = s->candidates + s->vocab - 1; /* best[-i] is the i-th */
+    const struct candidate *best = s->candidates + s->n - 1; /* best[-i] is the i-th */
     double total = 0;
     for (size_t i = 0; i < kept; i++)
         total += (double)math_exp((best[-(ptrdiff_t)i].logit - best->logit) / p->temperature);
@@ -198,10 +214,24 @@ static int32_t greedy_plain(const float *logits, uint32_t n)
     return (int32_t)id;
 }
 
+/* The same among what is allowed, which is often little: words without a bit are passed over. */
+static int32_t greedy_allowed(const struct sampler *s, const float *logits)
+{
+    int32_t best = -1;
+    for (uint32_t word = 0; word * 64 < s->vocab; word++) {
+        for (uint64_t bits = s->allowed[word]; bits; bits &= bits - 1) {
+            int32_t id = (int32_t)(word * 64) + __builtin_ctzll(bits);
+            if ((uint32_t)id < s->vocab && (best < 0 || logits[id] > logits[best]))
+                best = id;
+        }
+    }
+    return best < 0 ? 0 : best;
+}
+
 static int32_t greedy(const struct sampler *s)
 {
     const struct candidate *best = s->candidates;
-    for (uint32_t i = 1; i < s->vocab; i++)
+    for (uint32_t i = 1; i < s->n; i++)
         if (s->candidates[i].logit > best->logit)
             best = &s->candidates[i];
     return best->id;
@@ -224,11 +254,13 @@ void sampler_draw(struct sampler *s, const float *logits, const int32_t *tokens,
                   size_t n_top)
 {
     if (p->temperature == 0 && p->n_biases == 0 && !has_penalty(p)) {
-        choice->id = greedy_plain(logits, s->vocab);
+        choice->id = s->allowed ? greedy_allowed(s, logits) : greedy_plain(logits, s->vocab);
     } else {
         load_candidates(s, logits);
         apply_biases(s, p);
         apply_penalties(s, tokens, n_tokens, p);
+        if (s->allowed)
+            drop_barred(s);
         choice->id = p->temperature == 0 ? greedy(s) : draw(s, p, n_tokens);
     }
     double log_sum = log_total(logits, s->vocab);

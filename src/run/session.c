@@ -22,15 +22,30 @@ static size_t own_bytes(const struct model *model, uint32_t context)
            sampler_bytes(model->vocab);
 }
 
-struct session_cost session_cost(const struct model *model, uint32_t context, uint32_t chunk, uint32_t lanes,
-                                 sluice_kv_type kv)
+/* Layers with state: the model's, and its drafting layer where that is used. */
+static uint32_t layers_of(const struct model *model, const sluice_engine_options *options)
 {
+    return model->n_layers + (options->draft == SLUICE_DRAFT_MTP);
+}
+
+/* Rows of a pass that checks guesses; 0: none are made. */
+static uint32_t trial_rows(const sluice_engine_options *options)
+{
+    return options->draft ? options->draft_max + 1 : 0;
+}
+
+struct session_cost session_cost(const struct model *model, const sluice_engine_options *options,
+                                 uint32_t chunk, uint32_t lanes, sluice_kv_type kv)
+{
+    const uint32_t context = options->context_tokens, layers = layers_of(model, options);
     struct backend_limits limits = limits_of(model, context, chunk);
     return (struct session_cost){
-        .kv_bytes = kv_bytes(model->kv, model->n_layers, context, chunk, kv),
-        .recurrent_bytes = model->recurrent ? recurrent_bytes(model->recurrent, model->n_layers, 0) : 0,
+        .kv_bytes = kv_bytes(model->kv, layers, context, chunk, kv),
+        .recurrent_bytes =
+            model->recurrent ? recurrent_bytes(model->recurrent, layers, trial_rows(options)) : 0,
         .scratch_bytes = model->family->scratch_bytes(model, chunk) + cpu_backend_bytes(&limits, lanes) +
-                         own_bytes(model, context),
+                         own_bytes(model, context) +
+                         speculation_bytes(model->vocab, options->draft ? options->draft_max : 0),
     };
 }
 
@@ -47,15 +62,19 @@ sluice_status session_open_with(sluice_engine *engine, sluice_activations activa
         return err_memory(err, sizeof *s, "a session");
     s->engine = engine;
     sluice_status status;
-    struct session_cost cost = session_cost(model, context, chunk, pool_lanes(engine->pool), kv);
+    struct session_cost cost = session_cost(model, &engine->options, chunk, pool_lanes(engine->pool), kv);
     TRY_OUT(arena_open(&s->arena, &engine->budget,
                        (size_t)(cost.kv_bytes + cost.recurrent_bytes + cost.scratch_bytes), "a session",
                        err));
     s->tokens = arena_take(&s->arena, context * sizeof *s->tokens);
     s->logits = arena_take(&s->arena, model->vocab * sizeof *s->logits);
     sampler_open(&s->sampler, model->vocab, &s->arena);
-    kv_open(&s->kv, model->kv, model->n_layers, context, chunk, kv, &s->arena);
-    recurrent_open(&s->recurrent, model->recurrent, model->recurrent ? model->n_layers : 0, 0, &s->arena);
+    const uint32_t layers = layers_of(model, &engine->options), most = engine->options.draft_max;
+    speculation_open(&s->speculation, speculation_drafter(engine->options.draft), model->vocab,
+                     engine->options.draft ? most : 0, &s->arena);
+    kv_open(&s->kv, model->kv, layers, context, chunk, kv, &s->arena);
+    recurrent_open(&s->recurrent, model->recurrent, model->recurrent ? layers : 0,
+                   trial_rows(&engine->options), &s->arena);
     s->scratch = model->family->scratch_open(model, chunk, &s->arena);
     struct backend_limits limits = limits_of(model, context, chunk);
     TRY_OUT(cpu_backend_open(engine->pool, engine->options.isa, activations, &limits, &s->arena, &s->backend,
@@ -111,9 +130,8 @@ static sluice_status check_ids(const sluice_session *s, const int32_t *ids, size
     return SLUICE_OK;
 }
 
-/* What a call of the graph on the n tokens from `position` on starts with. */
-static struct forward forward_of(sluice_session *s, uint32_t position, uint32_t n, bool decoding,
-                                 struct lease_stats *stats)
+struct forward session_forward(sluice_session *s, uint32_t position, uint32_t n, bool decoding,
+                               struct lease_stats *stats)
 {
     return (struct forward){
         .model = s->engine->model,
@@ -133,6 +151,7 @@ static struct forward forward_of(sluice_session *s, uint32_t position, uint32_t 
         .clock = session_clock(s, decoding),
         .cancel = &s->cancel,
         .stats = stats,
+        .drafting = s->kv.n_layers > s->engine->model->n_layers,
     };
 }
 
@@ -141,7 +160,7 @@ static bool has_recurrent(const sluice_session *s)
     return s->recurrent.n_layers > 0;
 }
 
-static sluice_status run_forward(sluice_session *s, struct forward *f, sluice_error *err)
+sluice_status session_run_forward(sluice_session *s, struct forward *f, sluice_error *err)
 {
     const struct model *model = s->engine->model;
     kv_reach(&s->kv, f->position0 + f->n_rows);
@@ -190,13 +209,14 @@ static sluice_status catch_up(sluice_session *s, bool decoding, struct lease_sta
 {
     while (has_recurrent(s) && s->recurrent.position < s->kv.length) {
         uint32_t position = s->recurrent.position;
-        struct forward f = forward_of(s, position, chunk_rows(s, position, s->kv.length, 0), decoding, stats);
+        struct forward f =
+            session_forward(s, position, chunk_rows(s, position, s->kv.length, 0), decoding, stats);
         f.mode = LOGITS_NONE;
         f.tracer = NULL;
         f.watch = NULL; /* recorded when it was first computed */
         if (atomic_load(&s->cancel))
             return err_set(err, SLUICE_E_CANCELLED, "cancelled");
-        TRY(run_forward(s, &f, err));
+        TRY(session_run_forward(s, &f, err));
     }
     return SLUICE_OK;
 }
@@ -205,19 +225,19 @@ static sluice_status forward_chunk(sluice_session *s, uint32_t n, bool decoding,
                                    sluice_logits_fn sink, void *sink_user, struct lease_stats *stats,
                                    sluice_error *err)
 {
-    struct forward f = forward_of(s, s->kv.length, n, decoding, stats);
+    struct forward f = session_forward(s, s->kv.length, n, decoding, stats);
     f.mode = mode;
     f.sink = sink;
     f.sink_user = sink_user;
-    TRY(run_forward(s, &f, err));
+    TRY(session_run_forward(s, &f, err));
     if (s->recorder)
         recorder_commit(s->recorder, s->kv.length, n, decoding);
     s->kv.length += n;
     return SLUICE_OK;
 }
 
-static void count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns,
-                  const struct lease_stats *io)
+void session_count(sluice_session *s, bool decoding, uint64_t tokens, uint64_t ns,
+                   const struct lease_stats *io)
 {
     sluice_session_stats *t = &s->stats;
     if (decoding) {
@@ -243,6 +263,7 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
 {
     if (n_ids == 0)
         return SLUICE_OK;
+    speculation_close(s);
     TRY(check_ids(s, ids, n_ids, err));
     uint64_t from = clock_ns();
     struct phase_clock *clock = session_clock(s, decoding);
@@ -267,7 +288,7 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
     }
     s->has_logits = status == SLUICE_OK && last_mode != LOGITS_NONE;
     phase_enter(clock, PHASE_OTHER);
-    count(s, decoding, done, clock_ns() - from, &io);
+    session_count(s, decoding, done, clock_ns() - from, &io);
     return status;
 }
 
@@ -303,6 +324,7 @@ sluice_status sluice_session_rewind(sluice_session *s, size_t n_tokens, sluice_e
                        s->kv.length);
     if (n_tokens == s->kv.length)
         return SLUICE_OK;
+    speculation_close(s);
     if (!kv_can_rewind(&s->kv, (uint32_t)n_tokens))
         return err_set(
             err, SLUICE_E_UNSUPPORTED,
@@ -378,6 +400,7 @@ sluice_status sluice_session_restore(sluice_session *s, const sluice_snapshot *s
 {
     if (snapshot->engine != s->engine)
         return err_set(err, SLUICE_E_ARGUMENT, "the snapshot belongs to another engine");
+    speculation_close(s);
     size_t tokens = snapshot->length * sizeof *s->tokens;
     size_t logits = snapshot->has_logits ? s->engine->model->vocab * sizeof *s->logits : 0;
     memcpy(s->tokens, snapshot->bytes, tokens);

@@ -5,6 +5,7 @@
 #include "run/engine.h"
 #include "run/routes.h"
 #include "run/sampler.h"
+#include "run/speculate.h"
 
 struct sluice_session {
     sluice_engine *engine;
@@ -14,6 +15,7 @@ struct sluice_session {
     struct backend *backend;
     void *scratch;
     struct sampler sampler;
+    struct speculation speculation;
     const struct tracer *tracer;
     const struct route_watch *watch;       /* NULL: the recorder's, when there is one */
     struct route_recorder *recorder;       /* NULL: none */
@@ -26,6 +28,15 @@ struct sluice_session {
     atomic_bool cancel;
     sluice_session_stats stats;
 };
+
+/* What a call of the graph on the n tokens from `position` on starts with. */
+struct forward session_forward(sluice_session *session, uint32_t position, uint32_t n, bool decoding,
+                               struct lease_stats *stats);
+/* Run it, and keep account of what state has seen; the timeline's length is the caller's. */
+sluice_status session_run_forward(sluice_session *session, struct forward *f, sluice_error *err);
+/* Add to the statistics. */
+void session_count(sluice_session *session, bool decoding, uint64_t tokens, uint64_t ns,
+                   const struct lease_stats *io);
 
 /* The clock of what a session does now, or NULL. */
 static inline struct phase_clock *session_clock(sluice_session *session, bool decoding)

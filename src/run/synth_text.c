@@ -150,8 +150,9 @@ sluice_status synth_tokenizer(const struct full_size *full, uint32_t vocab, stru
 
 sluice_status synth_tokenizer_config(const struct full_size *full, struct str *s, sluice_error *err)
 {
-    bool ok = str_puts(s, "{\n  \"bos_token\": ") && put_quoted(s, full->bos) &&
+    bool ok = str_puts(s, "{\n  \"bos_token\": ") &&
+              (full->bos ? put_quoted(s, full->bos) : str_puts(s, "null")) &&
               str_puts(s, ",\n  \"eos_token\": ") && put_quoted(s, full->eos) &&
-              str_puts(s, ",\n  \"add_bos_token\": true\n}\n");
+              str_printf(s, ",\n  \"add_bos_token\": %s\n}\n", full->bos ? "true" : "false");
     return ok ? SLUICE_OK : err_memory(err, s->len, "tokenizer_config.json");
 }

@@ -97,6 +97,7 @@ sluice_status sluice_tokenizer_open(const char *dir, sluice_tokenizer **tokenize
     sluice_tokenizer *t = mem_calloc(1, sizeof *t);
     if (!t)
         return err_memory(err, sizeof *t, "the tokenizer");
+    (void)pthread_mutex_init(&t->lock, NULL);
     sluice_status status = open_parts(t, dir, err);
     if (status != SLUICE_OK) {
         sluice_tokenizer_close(t);
@@ -110,11 +111,24 @@ void sluice_tokenizer_close(sluice_tokenizer *t)
 {
     if (!t)
         return;
+    grammar_vocab_close(t->vocab);
+    (void)pthread_mutex_destroy(&t->lock);
     tok_close(t->tok);
     template_close(t->chat);
     mem_free(t->bos_text);
     mem_free(t->eos_text);
     mem_free(t);
+}
+
+sluice_status text_vocab(sluice_tokenizer *t, const struct grammar_vocab **vocab, sluice_error *err)
+{
+    sluice_status status = SLUICE_OK;
+    (void)pthread_mutex_lock(&t->lock);
+    if (!t->vocab)
+        status = grammar_vocab_open(t->tok, &t->vocab, err);
+    *vocab = t->vocab;
+    (void)pthread_mutex_unlock(&t->lock);
+    return status;
 }
 
 /* ---- ids ---- */
@@ -247,7 +261,8 @@ sluice_status sluice_chat_encode(const sluice_tokenizer *t, const sluice_message
     struct str rendered = {0}, marks = {0};
     struct ids out = {0};
     sluice_status status;
-    TRY_OUT(template_render(t->chat, variables, TRUSTED, &rendered, &marks, err));
+    struct template_input input = {.variables = variables, .trusted = TRUSTED};
+    TRY_OUT(template_render(t->chat, &input, &rendered, &marks, err));
     TRY_OUT(tok_encode(t->tok, rendered.p ? rendered.p : "", rendered.len, (const unsigned char *)marks.p,
                        true, &out, err));
     if (text) {

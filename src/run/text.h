@@ -2,13 +2,21 @@
 #ifndef RUN_TEXT_H
 #define RUN_TEXT_H
 
+#include "text/grammar.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
+
+#include <pthread.h>
 
 struct sluice_tokenizer {
     struct tokenizer *tok;
     struct template *chat;     /* NULL: the model has no chat template */
     char *bos_text, *eos_text; /* NULL: none */
+    pthread_mutex_t lock;
+    struct grammar_vocab *vocab; /* made when a grammar first asks; under the lock */
 };
+
+/* The vocabulary as grammars walk it. Thread-safe. */
+sluice_status text_vocab(sluice_tokenizer *tokenizer, const struct grammar_vocab **vocab, sluice_error *err);
 
 #endif

@@ -85,6 +85,14 @@ static bool source_has(void *st, const char *name)
 
 sluice_status install_recipe(struct install *w, recipe_fn fn, sluice_error *err)
 {
+    TRY(fn(w->config, source_has, w->st, &w->recipe, err));
+    if (!w->recipe.extra_file)
+        return SLUICE_OK;
+    bool added = false;
+    TRY(safetensors_add(w->st, w->source, w->recipe.extra_file, w->recipe.extra_prefix, &added, err));
+    if (!added)
+        return SLUICE_OK;
+    recipe_free(&w->recipe); /* with the names that there are now */
     return fn(w->config, source_has, w->st, &w->recipe, err);
 }
 
@@ -98,12 +106,6 @@ static sluice_status read_config(struct install *w, recipe_fn fn, sluice_error *
     mem_free(text);
     TRY(status);
     TRY(safetensors_open(&w->st, w->source, err));
-    if (w->expected_index && strcmp(w->expected_index, w->st->sha256) != 0)
-        return err_set(
-            err, SLUICE_E_CORRUPT,
-            "%s is not what is pinned under that name: its index has the SHA-256 %.16s..., pinned is "
-            "%.16s...; use another mirror, or name the repository itself to trust it as it is",
-            w->source->name, w->st->sha256, w->expected_index);
     if (w->options->quantize_bits)
         return install_quantized_recipe(w, w->options->quantize_bits, fn, err);
     return install_recipe(w, fn, err);
@@ -150,6 +152,12 @@ static void fill_report(struct install *w)
 static sluice_status make_plan(struct install *w, uint64_t range_bytes, recipe_fn fn, sluice_error *err)
 {
     TRY(read_config(w, fn, err));
+    if (w->expected_index && strcmp(w->expected_index, w->st->sha256) != 0)
+        return err_set(
+            err, SLUICE_E_CORRUPT,
+            "%s is not what is pinned under that name: its index has the SHA-256 %.16s..., pinned is "
+            "%.16s...; use another mirror, or name the repository itself to trust it as it is",
+            w->source->name, w->st->sha256, w->expected_index);
     TRY(fingerprint_source(w, err));
     TRY(plan_build(&w->plan, &w->recipe, w->st, range_bytes, err));
     w->identity = (struct journal_identity){.source_name = w->source->name,
@@ -198,11 +206,11 @@ static sluice_status allocate(struct install *w, sluice_error *err)
     w->fds = mem_alloc(n * sizeof *w->fds);
     for (size_t i = 0; w->fds && i < n; i++)
         w->fds[i] = -1;
-    w->dirty = mem_calloc(n, sizeof *w->dirty);
+    w->given = mem_calloc(n, sizeof *w->given);
     w->left = mem_calloc(n, sizeof *w->left);
     w->done = mem_calloc(w->plan.n_ranges, sizeof *w->done);
     w->finished = mem_calloc(n + 1 + SIDECARS, sizeof *w->finished);
-    if (!w->scratch || !w->fds || !w->dirty || !w->left || !w->done || !w->finished)
+    if (!w->scratch || !w->fds || !w->given || !w->left || !w->done || !w->finished)
         return err_memory(err, COPY_SCRATCH_BYTES, "the copy");
     for (size_t i = 0; i < w->plan.n_segments; i++)
         w->left[w->plan.copies[w->plan.segments[i].copy].file] += w->plan.segments[i].bytes;
@@ -259,7 +267,7 @@ static void close_install(struct install *w)
         if (w->fds[i] >= 0)
             (void)close(w->fds[i]);
     mem_free(w->fds);
-    mem_free(w->dirty);
+    mem_free(w->given);
     mem_free(w->left);
     mem_free(w->done);
     mem_free(w->finished);

@@ -14,6 +14,9 @@ struct recipe {
     size_t n_specs;
     uint32_t n_layers, n_experts; /* n_experts 0: no routed experts */
     json_t *arch, *quant;         /* manifest objects (b3), new references */
+    /* NULL: none. A further file that the source may have, whose tensors with this prefix join the others;
+     * what else it holds is not looked at. */
+    const char *extra_file, *extra_prefix;
     const char *const *skip; /* NULL-ended list of substrings; tensors whose names contain one are left out */
     /* For quantizing at install; NULL where the family has none of it. Both end with a NULL. */
     bool quantize;                      /* specs of type affine are made of float tensors */

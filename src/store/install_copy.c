@@ -1,6 +1,7 @@
 /* The payload of an install: ranges through one scratch buffer, each recorded when it is on disk, and, where
  * the source states a digest of its files, proof that what arrived is what the source means. */
 #include "base/mem.h"
+#include "base/worker.h"
 #include "io/file.h"
 #include "store/install_work.h"
 #include "store/quantize.h"
@@ -24,7 +25,6 @@ typedef sluice_status (*move_fn)(struct install *w, const struct plan_copy *copy
 static sluice_status put(struct install *w, uint32_t file, const void *bytes, size_t n, uint64_t target,
                          sluice_error *err)
 {
-    w->dirty[file] = true;
     return file_write_at(w->fds[file], bytes, n, target, w->plan.files[file].path, err);
 }
 
@@ -182,16 +182,6 @@ sluice_status install_recheck(struct install *w, sluice_error *err)
     return journal_keep(&w->journal, w->done, w->plan.n_ranges, err);
 }
 
-static sluice_status sync_dirty(struct install *w, sluice_error *err)
-{
-    for (size_t i = 0; i < w->plan.n_files; i++)
-        if (w->dirty[i]) {
-            TRY(file_sync(w->fds[i], w->plan.files[i].path, err));
-            w->dirty[i] = false;
-        }
-    return SLUICE_OK;
-}
-
 sluice_status install_hash(struct install *w, const char *path, sluice_error *err)
 {
     struct finished_file *file = NULL;
@@ -209,8 +199,8 @@ sluice_status install_hash(struct install *w, const char *path, sluice_error *er
     if (!full)
         return err_memory(err, strlen(path), "a path");
     /* Cancel counts, bytes do not: they belong to no phase that the caller watches. */
-    sluice_watch quiet = {.cancel = w->options->watch.cancel};
-    struct meter meter = {.watch = &quiet};
+    sluice_watch quiet = {.cancel = w->stop ? NULL : w->options->watch.cancel};
+    struct meter meter = {.watch = &quiet, .stop = w->stop};
     int fd;
     uint64_t bytes;
     sluice_status status = file_open_read(full, &fd, &bytes, err);
@@ -336,35 +326,79 @@ static sluice_status announce_shard(struct install *w, uint32_t shard, size_t fi
 
 /* ---- all of it ---- */
 
-static sluice_status copy_range(struct install *w, size_t index, sluice_error *err)
+/* While a range is copied the one before it is synced and recorded, and files that are complete are hashed:
+ * two threads of their own, so that neither the drive nor the network waits for the other. No more than one
+ * range waits for its record, so that an interruption loses two at most. */
+struct finishing {
+    struct install *w;
+    struct worker record, hash;
+    char (*digests)[SHA256_HEX_BYTES]; /* of ranges that were copied */
+};
+
+static sluice_status hash_file(void *user, size_t file, sluice_error *err)
 {
-    const struct plan_range *range = &w->plan.ranges[index];
-    char hex[SHA256_HEX_BYTES];
-    TRY(walk_range(w, index, move_in, hex, err));
-    TRY(sync_dirty(w, err));
-    TRY(journal_add(&w->journal, index, hex, range, err));
-    mark_done(w, index);
+    struct finishing *f = user;
+    return install_hash(f->w, f->w->plan.files[file].path, err);
+}
+
+/* A file whose last byte arrived is hashed while its pages are still in memory. */
+static sluice_status give_complete_files(struct finishing *f, const struct plan_range *range,
+                                         sluice_error *err)
+{
+    struct install *w = f->w;
+    for (size_t i = range->first; i < range->first + range->count; i++) {
+        uint32_t file = w->plan.copies[w->plan.segments[i].copy].file;
+        if (w->left[file] == 0 && !w->given[file]) {
+            w->given[file] = true;
+            TRY(worker_give(&f->hash, file, err));
+        }
+    }
     return SLUICE_OK;
 }
 
+/* Job: the number of a range whose bytes were written. */
+static sluice_status record_range(void *user, size_t index, sluice_error *err)
+{
+    struct finishing *f = user;
+    struct install *w = f->w;
+    const struct plan_range *range = &w->plan.ranges[index];
+    uint32_t synced = UINT32_MAX;
+    for (size_t i = range->first; i < range->first + range->count; i++) {
+        uint32_t file = w->plan.copies[w->plan.segments[i].copy].file;
+        if (file != synced) /* neighbours go to one file */
+            TRY(file_sync(w->fds[file], w->plan.files[file].path, err));
+        synced = file;
+    }
+    TRY(journal_add(&w->journal, index, f->digests[index], range, err));
+    mark_done(w, index);
+    return give_complete_files(f, range, err);
+}
+
+static sluice_status copy_ranges(struct finishing *f, uint32_t shard, size_t first, size_t end,
+                                 sluice_error *err)
+{
+    struct install *w = f->w;
+    TRY(announce_shard(w, shard, first, end, err));
+    for (size_t i = first; i < end; i++) {
+        if (w->done[i]) {
+            TRY(feed_done(w, i, err));
+            continue;
+        }
+        TRY(walk_range(w, i, move_in, f->digests[i], err));
+        TRY(worker_give(&f->record, i, err));
+    }
+    return worker_drain(&f->record, err);
+}
+
 /* Ranges [first, end) are those of the shard. */
-static sluice_status copy_shard(struct install *w, uint32_t shard, size_t first, size_t end,
+static sluice_status copy_shard(struct finishing *f, uint32_t shard, size_t first, size_t end,
                                 sluice_error *err)
 {
+    struct install *w = f->w;
     struct shard_check check;
     TRY(check_open(w, shard, &check, err));
     w->check = &check;
-    sluice_status status = announce_shard(w, shard, first, end, err);
-    for (size_t i = first; i < end && status == SLUICE_OK; i++) {
-        status = w->done[i] ? feed_done(w, i, err) : copy_range(w, i, err);
-        /* A file whose last byte arrived is hashed while its pages are still in memory. */
-        const struct plan_range *range = &w->plan.ranges[i];
-        for (size_t k = range->first; status == SLUICE_OK && k < range->first + range->count; k++) {
-            uint32_t file = w->plan.copies[w->plan.segments[k].copy].file;
-            if (w->left[file] == 0)
-                status = install_hash(w, w->plan.files[file].path, err);
-        }
-    }
+    sluice_status status = copy_ranges(f, shard, first, end, err);
     if (status == SLUICE_OK)
         status = check_close(w, shard, &check, err);
     if (check.on) {
@@ -375,18 +409,39 @@ static sluice_status copy_shard(struct install *w, uint32_t shard, size_t first,
     return status;
 }
 
-sluice_status install_copy(struct install *w, sluice_error *err)
+static sluice_status copy_all(struct finishing *f, sluice_error *err)
 {
-    meter_start(&w->meter, &w->options->watch, "copy", w->plan.source_bytes);
-    TRY(meter_step(&w->meter, w->report.reused_bytes, err));
+    struct install *w = f->w;
+    TRY(worker_start(&f->hash, WORKER_ROOM_MAX, hash_file, f, err));
+    TRY(worker_start(&f->record, 1, record_range, f, err));
     for (size_t first = 0, end; first < w->plan.n_ranges; first = end) {
         uint32_t shard = w->plan.ranges[first].shard;
         end = first;
         while (end < w->plan.n_ranges && w->plan.ranges[end].shard == shard)
             end++;
-        TRY(copy_shard(w, shard, first, end, err));
+        TRY(copy_shard(f, shard, first, end, err));
     }
     meter_finish(&w->meter);
+    return worker_drain(&f->hash, err);
+}
+
+sluice_status install_copy(struct install *w, sluice_error *err)
+{
+    struct finishing f = {.w = w, .digests = mem_calloc(w->plan.n_ranges, SHA256_HEX_BYTES)};
+    if (!f.digests)
+        return err_memory(err, w->plan.n_ranges * SHA256_HEX_BYTES, "the copy");
+    atomic_bool stop = false;
+    w->stop = &stop;
+    meter_start(&w->meter, &w->options->watch, "copy", w->plan.source_bytes);
+    sluice_status status = meter_step(&w->meter, w->report.reused_bytes, err);
+    if (status == SLUICE_OK)
+        status = copy_all(&f, err);
+    worker_stop(&f.record); /* it gives to the other */
+    atomic_store(&stop, status != SLUICE_OK);
+    worker_stop(&f.hash);
+    w->stop = NULL;
+    mem_free(f.digests);
+    TRY(status);
     for (size_t i = 0; i < w->plan.n_files; i++)
         TRY(install_hash(w, w->plan.files[i].path, err));
     return SLUICE_OK;

@@ -41,13 +41,14 @@ struct install {
     /* how far */
     struct journal journal;
     struct meter meter;
-    unsigned char *scratch;         /* COPY_SCRATCH_BYTES */
-    unsigned char *parts;           /* as many again, where the plan quantizes; NULL elsewhere */
-    struct shard_check *check;      /* of the shard that is being copied */
-    int *fds;                       /* per plan file; -1: not open */
-    bool *dirty;                    /* per plan file: written since its last sync */
-    uint64_t *left;                 /* per plan file: payload bytes not on disk yet */
-    bool *done;                     /* per range */
+    unsigned char *scratch;    /* COPY_SCRATCH_BYTES */
+    unsigned char *parts;      /* as many again, where the plan quantizes; NULL elsewhere */
+    struct shard_check *check; /* of the shard that is being copied */
+    int *fds;                  /* per plan file; -1: not open */
+    bool *given;               /* per plan file: complete, and on its way to be hashed */
+    uint64_t *left;            /* per plan file: payload bytes not on disk yet */
+    const atomic_bool *stop;   /* while files are hashed on another thread; NULL: watch.cancel is looked at */
+    bool *done;                /* per range */
     struct finished_file *finished; /* plan files, then layout.json, then sidecars */
     size_t n_finished;
 };
@@ -70,7 +71,7 @@ sluice_status install_discard(const struct install *w, sluice_error *err);
 
 /* ---- install.c ---- */
 
-/* Fill w->recipe from w->config and the names of the checkpoint's tensors; release with recipe_free. */
+/* Fill the recipe from w->config and the names that the source has, its extra file's included. */
 sluice_status install_recipe(struct install *w, recipe_fn fn, sluice_error *err);
 
 /* ---- install_quantize.c ---- */

@@ -158,15 +158,12 @@ static sluice_status take_plain(struct builder *b, const struct tensor_spec *spe
     uint64_t shape[TENSOR_DIMS_MAX];
     for (uint32_t i = 0; i < spec->n_dims; i++)
         shape[i] = spec->shape[i];
-    int half = 0;
-    const char *name = spec->name;
-    const struct st_tensor *there = b->recipe->quantize ? find_floats(b, name, &half)
-                                    : spec->any_float   ? safetensors_find(b->st, name)
-                                                        : NULL;
-    if (there)
-        name = there->name;
+    int half;
+    const struct st_tensor *found = b->recipe->quantize ? find_floats(b, spec->name, &half) : NULL;
+    const char *name = found ? found->name : spec->name;
+    const struct st_tensor *there = spec->any_float ? safetensors_find(b->st, name) : NULL;
     *dtype = spec->dtype;
-    for (int i = 0; spec->any_float && there && i < DTYPE_COUNT; i++)
+    for (int i = 0; there && i < DTYPE_COUNT; i++)
         if (dtype_is_float((enum dtype)i) && strcmp(there->dtype, SOURCE_DTYPES[i]) == 0)
             *dtype = (enum dtype)i;
     return take(b, name, SOURCE_DTYPES[*dtype], spec->n_dims, shape, tensor, err);

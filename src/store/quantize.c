@@ -64,7 +64,7 @@ static void pack(const float *w, unsigned group, unsigned bits, float scale, flo
             q = q < 0 ? 0 : q > most ? most : q;
             byte |= (unsigned)q << (k * bits);
         }
-        codes[i / per_byte] = (unsigned char)byte;
+        *codes++ = (unsigned char)byte;
     }
 }
 
@@ -73,8 +73,10 @@ bool quantize_groups(const void *source, enum dtype from, size_t n_groups, unsig
 {
     const unsigned char *at = source;
     const float most = (float)((1u << bits) - 1);
-    float w[GROUP_MAX];
+    float w[GROUP_MAX] = {0};
     bool finite = true;
+    if (group < 32 || group > GROUP_MAX || bits == 0 || bits > 8)
+        return false;
     for (size_t g = 0; g < n_groups; g++) {
         finite &= load(at, from, group, w);
         float low = w[0], high = w[0];
@@ -85,7 +87,8 @@ bool quantize_groups(const void *source, enum dtype from, size_t n_groups, unsig
         /* The end with the larger magnitude is met exactly: the scale is adjusted so that it has a whole
          * code. */
         bool low_is_edge = fabsf(low) > fabsf(high);
-        float scale = fmaxf((high - low) / most, 1e-7f), bias = 0;
+        float scale = (high - low) / most, bias = 0;
+        scale = scale > 1e-7f ? scale : 1e-7f;
         scale = low_is_edge ? scale : -scale;
         float edge = low_is_edge ? low : high;
         float code = rintf(edge / scale);

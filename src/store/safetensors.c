@@ -379,6 +379,31 @@ sluice_status safetensors_open(struct safetensors **out, struct source *source, 
     return SLUICE_OK;
 }
 
+sluice_status safetensors_add(struct safetensors *st, struct source *source, const char *file,
+                              const char *prefix, bool *added, sluice_error *err)
+{
+    const size_t first = st->n_tensors;
+    *added = false;
+    for (size_t i = 0; i < st->n_shards; i++)
+        if (strcmp(st->shards[i].name, file) == 0)
+            return SLUICE_OK;
+    TRY(source->exists(source, file, added, err));
+    if (!*added)
+        return SLUICE_OK;
+    TRY(add_shard(st, file, err));
+    TRY(read_shard(st, source, (uint32_t)st->n_shards - 1, err));
+    size_t kept = first;
+    for (size_t i = first; i < st->n_tensors; i++) {
+        if (strncmp(st->tensors[i].name, prefix, strlen(prefix)) == 0)
+            st->tensors[kept++] = st->tensors[i];
+        else
+            mem_free(st->tensors[i].name);
+    }
+    st->n_tensors = kept;
+    qsort(st->tensors, st->n_tensors, sizeof *st->tensors, by_tensor_name);
+    return check_unique(st, err);
+}
+
 void safetensors_close(struct safetensors *st)
 {
     if (!st)

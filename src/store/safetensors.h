@@ -32,7 +32,7 @@ struct st_shard {
 };
 
 struct safetensors {
-    struct st_shard *shards; /* in order of name */
+    struct st_shard *shards; /* in order of name, then what was added */
     size_t n_shards, shards_cap;
     struct st_tensor *tensors; /* in order of name */
     size_t n_tensors, tensors_cap;
@@ -41,6 +41,9 @@ struct safetensors {
 
 /* Read the headers. SLUICE_E_FORMAT names the file and the tensor at fault; SLUICE_E_IO a missing shard. */
 sluice_status safetensors_open(struct safetensors **st, struct source *source, sluice_error *err);
+/* Where the source has `file`, its tensors whose names begin with `prefix` join the checkpoint: *added. */
+sluice_status safetensors_add(struct safetensors *st, struct source *source, const char *file,
+                              const char *prefix, bool *added, sluice_error *err);
 void safetensors_close(struct safetensors *st); /* NULL is fine */
 
 /* NULL when absent. */

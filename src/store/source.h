@@ -44,7 +44,8 @@ sluice_status source_open_dir(struct source **source, const char *dir, sluice_er
 
 /* A repository of a model hub, or of a mirror that answers the same addresses. `revision` is a commit, a tag
  * or a branch; the first response says which commit it is, and all others must say the same. `limits` has
- * what the transfers need (io/http.h), its token included, which goes over https or to this machine only. */
+ * what the transfers need (io/http.h), its token included, which goes over https or to this machine only, and
+ * is left out elsewhere. */
 struct hub_options {
     const char *base_url; /* NULL: HUB_DEFAULT_URL */
     const char *repo;     /* "owner/name" */

@@ -272,12 +272,8 @@ static sluice_status resolve(struct hub_source *h, sluice_error *err)
 static sluice_status open_client(struct hub_source *h, const struct hub_options *o, sluice_error *err)
 {
     struct http_options limits = *o->limits;
-    if (limits.token && !may_carry_token(h->base))
-        return err_set(
-            err, SLUICE_E_ARGUMENT,
-            "a token is set, and %.120s would carry it over the network in the clear; use https, or "
-            "unset HF_TOKEN",
-            h->base);
+    if (!may_carry_token(h->base))
+        limits.token = NULL;
     TRY(http_open(&h->client, &limits, err));
     return resolve(h, err);
 }

@@ -2,31 +2,45 @@
 #include "text/tmpl_internal.h"
 #include "text/unicode.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <utf8proc.h>
 
 /* ---- helpers ---- */
 
-static sluice_status give(struct call *c, struct value v)
+sluice_status call_give(struct call *c, struct value v)
 {
     *c->out = v;
     return SLUICE_OK;
 }
 
 /* The subject as text: what is not a string is printed first, as Jinja's string filters do. */
-static sluice_status subject(struct call *c, struct value *text)
+sluice_status call_subject(struct call *c, struct value *text)
 {
     return value_text_of(c->r, c->self, text);
 }
 
-static sluice_status need_string(struct call *c, const struct value *v, const char *what)
+sluice_status call_need_string(struct call *c, const struct value *v, const char *what)
 {
     if (v->kind == VALUE_STRING)
         return SLUICE_OK;
     return tmpl_fail(c->r, SLUICE_E_FORMAT, "%s needs a string, not %s", what, value_type(v));
 }
 
-static struct value cut(const struct value *string, size_t at, size_t end)
+sluice_status call_need_integer(struct call *c, size_t arg, int64_t fallback, int64_t *out)
+{
+    *out = fallback;
+    if (c->args[arg].kind == VALUE_ABSENT || c->args[arg].kind == VALUE_NONE ||
+        value_integer(&c->args[arg], out))
+        return SLUICE_OK;
+    return tmpl_fail(c->r, SLUICE_E_FORMAT, "an integer is needed, not %s", value_type(&c->args[arg]));
+}
+
+struct value call_cut(const struct value *string, size_t at, size_t end)
 {
     struct value v = *string;
     v.as.text.p += at;
@@ -37,7 +51,7 @@ static struct value cut(const struct value *string, size_t at, size_t end)
 }
 
 /* Python strips the white space of str.isspace(), which has four separators more than White_Space. */
-static bool strips(uint32_t cp, const struct value *set)
+bool call_strips(uint32_t cp, const struct value *set)
 {
     if (set->kind != VALUE_STRING)
         return uni_is_space(cp) || (cp >= 0x1C && cp <= 0x1F);
@@ -46,18 +60,18 @@ static bool strips(uint32_t cp, const struct value *set)
     return set->as.text.n && memmem(set->as.text.p, set->as.text.n, bytes, n) != NULL;
 }
 
-static sluice_status strip(struct call *c, const struct value *string, bool left, bool right)
+sluice_status call_strip(struct call *c, const struct value *string, bool left, bool right)
 {
     const struct value *set = &c->args[0];
     const struct value_text *text = &string->as.text;
     size_t at = 0, end = text->n;
     uint32_t cp;
     if (set->kind != VALUE_ABSENT && set->kind != VALUE_NONE)
-        TRY(need_string(c, set, "stripping"));
+        TRY(call_need_string(c, set, "stripping"));
     TRY(tmpl_step(c->r, text->n / 16));
     while (left && at < end) {
         size_t used = utf8_decode(text->p + at, end - at, &cp, NULL);
-        if (!strips(cp, set))
+        if (!call_strips(cp, set))
             break;
         at += used;
     }
@@ -66,23 +80,19 @@ static sluice_status strip(struct call *c, const struct value *string, bool left
         while (start > at && ((unsigned char)text->p[start] & 0xC0) == 0x80)
             start--;
         (void)utf8_decode(text->p + start, end - start, &cp, NULL);
-        if (!strips(cp, set))
+        if (!call_strips(cp, set))
             break;
         end = start;
     }
-    return give(c, cut(string, at, end));
+    return call_give(c, call_cut(string, at, end));
 }
 
-enum letter_case { UPPER, LOWER, CAPITALIZE, TITLE };
-
 /* Simple case mapping, and the one common letter that grows: ß becomes SS. */
-static sluice_status change_case(struct call *c, enum letter_case how)
+sluice_status call_change_case(struct call *c, const struct value *string, enum letter_case how)
 {
-    struct value string;
     struct builder b = {.r = c->r};
     bool starts = true;
-    TRY(subject(c, &string));
-    const struct value_text *text = &string.as.text;
+    const struct value_text *text = &string->as.text;
     TRY(builder_add(&b, "", NULL, true, 0));
     for (size_t at = 0; at < text->n;) {
         uint32_t cp, to;
@@ -98,23 +108,23 @@ static sluice_status change_case(struct call *c, enum letter_case how)
             bytes[1] = how == UPPER ? 'S' : 's';
         }
         /* Marks of a character are equal byte by byte only when it is not cut; take the first one's. */
-        bool own = text->marks ? text->marks[at] != 0 : string.own;
+        bool own = text->marks ? text->marks[at] != 0 : string->own;
         TRY(builder_add(&b, bytes, NULL, own, made));
         /* Jinja starts a word behind white space, a hyphen or an opening bracket. */
         starts = how == TITLE && (uni_is_space(cp) || (cp < 0x80 && cp && strchr("-([{<", (char)cp)));
         at += used;
     }
-    return give(c, builder_done(&b));
+    return call_give(c, builder_done(&b));
 }
 
-static sluice_status replace(struct call *c, const struct value *string)
+sluice_status call_replace(struct call *c, const struct value *string)
 {
     const struct value *old = &c->args[0], *with = &c->args[1];
     const struct value_text *text = &string->as.text;
     struct builder b = {.r = c->r};
     int64_t left = -1;
-    TRY(need_string(c, old, "replace"));
-    TRY(need_string(c, with, "replace"));
+    TRY(call_need_string(c, old, "replace"));
+    TRY(call_need_string(c, with, "replace"));
     if (c->args[2].kind != VALUE_ABSENT && c->args[2].kind != VALUE_NONE &&
         !value_integer(&c->args[2], &left))
         return tmpl_fail(c->r, SLUICE_E_FORMAT, "replace needs an integer as count");
@@ -126,7 +136,7 @@ static sluice_status replace(struct call *c, const struct value *string)
         size_t start = n == 0 ? at : hit ? (size_t)(hit - text->p) : text->n + 1;
         if (start > text->n)
             break;
-        struct value before = cut(string, done, start);
+        struct value before = call_cut(string, done, start);
         TRY(builder_value(&b, &before));
         TRY(builder_value(&b, with));
         TRY(tmpl_step(c->r, 1));
@@ -137,9 +147,9 @@ static sluice_status replace(struct call *c, const struct value *string)
                                : text->n + 1;
         left -= left > 0;
     }
-    struct value rest = cut(string, done, text->n);
+    struct value rest = call_cut(string, done, text->n);
     TRY(builder_value(&b, &rest));
-    return give(c, builder_done(&b));
+    return call_give(c, builder_done(&b));
 }
 
 static sluice_status length(struct call *c)
@@ -157,7 +167,7 @@ static sluice_status length(struct call *c)
     } else if (v->kind != VALUE_UNDEFINED) {
         return tmpl_fail(c->r, SLUICE_E_FORMAT, "%s has no length", value_type(v));
     }
-    return give(c, value_int((int64_t)n, false));
+    return call_give(c, value_int((int64_t)n, false));
 }
 
 /* ---- filters ---- */
@@ -165,48 +175,56 @@ static sluice_status length(struct call *c)
 static sluice_status filter_trim(struct call *c)
 {
     struct value string;
-    TRY(subject(c, &string));
-    return strip(c, &string, true, true);
+    TRY(call_subject(c, &string));
+    return call_strip(c, &string, true, true);
 }
 
 static sluice_status filter_upper(struct call *c)
 {
-    return change_case(c, UPPER);
+    struct value string;
+    TRY(call_subject(c, &string));
+    return call_change_case(c, &string, UPPER);
 }
 
 static sluice_status filter_lower(struct call *c)
 {
-    return change_case(c, LOWER);
+    struct value string;
+    TRY(call_subject(c, &string));
+    return call_change_case(c, &string, LOWER);
 }
 
 static sluice_status filter_capitalize(struct call *c)
 {
-    return change_case(c, CAPITALIZE);
+    struct value string;
+    TRY(call_subject(c, &string));
+    return call_change_case(c, &string, CAPITALIZE);
 }
 
 static sluice_status filter_title(struct call *c)
 {
-    return change_case(c, TITLE);
+    struct value string;
+    TRY(call_subject(c, &string));
+    return call_change_case(c, &string, TITLE);
 }
 
 static sluice_status filter_replace(struct call *c)
 {
     struct value string;
-    TRY(subject(c, &string));
-    return replace(c, &string);
+    TRY(call_subject(c, &string));
+    return call_replace(c, &string);
 }
 
 static sluice_status filter_string(struct call *c)
 {
-    return subject(c, c->out);
+    return call_subject(c, c->out);
 }
 
 static sluice_status filter_default(struct call *c)
 {
     bool missing = c->self->kind == VALUE_UNDEFINED || (value_truth(&c->args[1]) && !value_truth(c->self));
     if (!missing)
-        return give(c, *c->self);
-    return give(c, c->args[0].kind == VALUE_ABSENT ? value_string("", 0, true) : c->args[0]);
+        return call_give(c, *c->self);
+    return call_give(c, c->args[0].kind == VALUE_ABSENT ? value_string("", 0, true) : c->args[0]);
 }
 
 static sluice_status filter_join(struct call *c)
@@ -219,16 +237,17 @@ static sluice_status filter_join(struct call *c)
     TRY(value_iterate(c->r, c->self, &items));
     TRY(builder_add(&b, "", NULL, true, 0));
     for (size_t i = 0; i < items->n; i++) {
-        struct value text;
+        struct value text, item;
         if (i)
             TRY(builder_value(&b, &separator));
-        TRY(value_text_of(c->r, &items->v[i], &text));
+        TRY(tmpl_path(c->r, &items->v[i], &c->args[1], &item));
+        TRY(value_text_of(c->r, &item, &text));
         TRY(builder_value(&b, &text));
     }
-    return give(c, builder_done(&b));
+    return call_give(c, builder_done(&b));
 }
 
-static sluice_status filter_list(struct call *c)
+sluice_status call_list(struct call *c)
 {
     struct value_list *items = NULL;
     TRY(value_iterate(c->r, c->self, &items));
@@ -243,8 +262,8 @@ static sluice_status end_item(struct call *c, bool first)
     struct value_list *items = NULL;
     TRY(value_iterate(c->r, c->self, &items));
     if (items->n == 0)
-        return give(c, value_undefined("an item of an empty sequence"));
-    return give(c, items->v[first ? 0 : items->n - 1]);
+        return call_give(c, value_undefined("an item of an empty sequence"));
+    return call_give(c, items->v[first ? 0 : items->n - 1]);
 }
 
 static sluice_status filter_first(struct call *c)
@@ -257,24 +276,224 @@ static sluice_status filter_last(struct call *c)
     return end_item(c, false);
 }
 
+/* separators=(item, key) */
+static sluice_status read_separators(struct call *c, const struct value *v, char texts[2][16],
+                                     struct json_style *style)
+{
+    if (v->kind != VALUE_LIST || v->as.list->n != 2)
+        return tmpl_fail(c->r, SLUICE_E_FORMAT, "tojson's separators must be two strings");
+    for (size_t i = 0; i < 2; i++) {
+        const struct value *text = &v->as.list->v[i];
+        if (text->kind != VALUE_STRING || text->as.text.n >= 16)
+            return tmpl_fail(c->r, SLUICE_E_FORMAT, "tojson's separators must be two short strings");
+        memcpy(texts[i], text->as.text.p, text->as.text.n);
+        texts[i][text->as.text.n] = '\0';
+    }
+    style->item_separator = texts[0];
+    style->key_separator = texts[1];
+    return SLUICE_OK;
+}
+
 /* json.dumps as transformers sets it: not escaped for HTML, nor to ASCII. */
 static sluice_status filter_tojson(struct call *c)
 {
-    struct json_style style = {-1, false, ", ", ": "};
+    struct json_style style = {-1, false, false, ", ", ": "};
+    char texts[2][16];
     int64_t indent = -1;
-    if (c->args[0].kind != VALUE_ABSENT && c->args[0].kind != VALUE_NONE) {
-        if (!value_integer(&c->args[0], &indent) || indent < 0 || indent > 16)
+    const struct value *separators = &c->args[2];
+    if (c->args[1].kind != VALUE_ABSENT && c->args[1].kind != VALUE_NONE) {
+        if (!value_integer(&c->args[1], &indent) || indent < 0 || indent > 16)
             return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "tojson's indent must be an integer from 0 to 16");
         style.indent = (int)indent;
         style.item_separator = ",";
     }
-    style.sort_keys = value_truth(&c->args[1]);
+    if (separators->kind != VALUE_ABSENT && separators->kind != VALUE_NONE)
+        TRY(read_separators(c, separators, texts, &style));
+    style.ascii = value_truth(&c->args[0]);
+    style.sort_keys = value_truth(&c->args[3]);
     return value_to_json(c->r, c->self, &style, c->out);
+}
+
+/* ---- numbers ---- */
+
+/* Python's int() and float() of a string: the whole text, white space around it aside. */
+static bool read_number(const struct value *v, bool whole, int base, int64_t *integer, double *number)
+{
+    char text[64], *end;
+    struct value space = {.kind = VALUE_ABSENT};
+    const struct value_text *t = &v->as.text;
+    size_t at = 0, n = t->n;
+    while (at < n && call_strips((unsigned char)t->p[at], &space))
+        at++;
+    while (n > at && call_strips((unsigned char)t->p[n - 1], &space))
+        n--;
+    if (n == at || n - at >= sizeof text)
+        return false;
+    memcpy(text, t->p + at, n - at);
+    text[n - at] = '\0';
+    if (strpbrk(text, "xXpP") && base == 10)
+        return false;
+    errno = 0;
+    if (whole)
+        *integer = strtoll(text, &end, base);
+    else
+        *number = strtod(text, &end);
+    return *end == '\0' && errno == 0;
+}
+
+static sluice_status filter_int(struct call *c)
+{
+    const struct value *v = c->self;
+    int64_t integer = 0, base;
+    double number = 0;
+    TRY(call_need_integer(c, 1, 10, &base));
+    if (base < 2 || base > 36)
+        return tmpl_fail(c->r, SLUICE_E_FORMAT, "int needs a base from 2 to 36");
+    bool good = value_integer(v, &integer);
+    if (!good && v->kind == VALUE_STRING)
+        good = read_number(v, true, (int)base, &integer, NULL);
+    if (!good &&
+        ((v->kind == VALUE_STRING && read_number(v, false, 10, NULL, &number)) || v->kind == VALUE_FLOAT)) {
+        number = v->kind == VALUE_FLOAT ? v->as.number : number;
+        good = number > -9e18 && number < 9e18;
+        integer = good ? (int64_t)number : 0;
+    }
+    if (!good && c->args[0].kind != VALUE_ABSENT)
+        return call_give(c, c->args[0]);
+    return call_give(c, value_int(good ? integer : 0, v->own));
+}
+
+static sluice_status filter_float(struct call *c)
+{
+    struct value v = {.kind = VALUE_FLOAT, .own = c->self->own};
+    if (value_is_number(c->self))
+        v.as.number = value_number(c->self);
+    else if (c->self->kind != VALUE_STRING || !read_number(c->self, false, 10, NULL, &v.as.number))
+        v.as.number = c->args[0].kind != VALUE_ABSENT ? value_number(&c->args[0]) : 0.0;
+    return call_give(c, v);
+}
+
+static sluice_status need_number(struct call *c, const char *what)
+{
+    if (value_is_number(c->self))
+        return SLUICE_OK;
+    return tmpl_fail(c->r, SLUICE_E_FORMAT, "%s needs a number, not %s", what, value_type(c->self));
+}
+
+static sluice_status filter_abs(struct call *c)
+{
+    int64_t integer;
+    struct value v = *c->self;
+    TRY(need_number(c, "abs"));
+    if (!value_integer(&v, &integer)) {
+        v.as.number = fabs(v.as.number);
+        return call_give(c, v);
+    }
+    if (integer == INT64_MIN)
+        return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "an integer does not fit 64 bits");
+    return call_give(c, value_int(integer < 0 ? -integer : integer, v.own));
+}
+
+/* To decimals as Python rounds: the nearest decimal of the exact value, ties to even. */
+static sluice_status filter_round(struct call *c)
+{
+    char text[400], method[8] = "common";
+    int64_t precision;
+    TRY(need_number(c, "round"));
+    TRY(call_need_integer(c, 0, 0, &precision));
+    if (precision < 0 || precision > 20 || fabs(value_number(c->self)) > 1e300)
+        return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "round's precision must be from 0 to 20");
+    if (c->args[1].kind == VALUE_STRING && c->args[1].as.text.n < sizeof method) {
+        memcpy(method, c->args[1].as.text.p, c->args[1].as.text.n);
+        method[c->args[1].as.text.n] = '\0';
+    }
+    double number = value_number(c->self), scale = pow(10, (double)precision);
+    struct value v = {.kind = VALUE_FLOAT, .own = c->self->own};
+    if (strcmp(method, "ceil") == 0) {
+        v.as.number = ceil(number * scale) / scale;
+    } else if (strcmp(method, "floor") == 0) {
+        v.as.number = floor(number * scale) / scale;
+    } else if (c->self->kind != VALUE_FLOAT) {
+        return call_give(c, *c->self);
+    } else {
+        (void)snprintf(text, sizeof text, "%.*f", (int)precision, number);
+        v.as.number = strtod(text, NULL);
+    }
+    return call_give(c, v);
+}
+
+/* ---- text ---- */
+
+static sluice_status filter_escape(struct call *c)
+{
+    static const struct {
+        char c;
+        const char *with;
+    } ROWS[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
+    struct value string;
+    struct builder b = {.r = c->r};
+    TRY(call_subject(c, &string));
+    TRY(builder_add(&b, "", NULL, true, 0));
+    for (size_t i = 0; i < string.as.text.n; i++) {
+        struct value one = call_cut(&string, i, i + 1);
+        const char *with = NULL;
+        for (size_t k = 0; k < sizeof ROWS / sizeof *ROWS; k++)
+            if (string.as.text.p[i] == ROWS[k].c)
+                with = ROWS[k].with;
+        if (with)
+            TRY(builder_add(&b, with, NULL, false, strlen(with)));
+        else
+            TRY(builder_value(&b, &one));
+    }
+    return call_give(c, builder_done(&b));
+}
+
+static sluice_status filter_indent(struct call *c)
+{
+    struct value string, width = value_string("    ", 4, true), lines;
+    struct builder b = {.r = c->r};
+    int64_t n;
+    bool first = value_truth(&c->args[1]), blank = value_truth(&c->args[2]);
+    TRY(call_subject(c, &string));
+    if (c->args[0].kind == VALUE_STRING) {
+        width = c->args[0];
+    } else {
+        static const char SPACES[] = "                                                                ";
+        TRY(call_need_integer(c, 0, 4, &n));
+        if (n < 0 || n >= (int64_t)sizeof SPACES)
+            return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "indent's width must be from 0 to 64");
+        width = value_string(SPACES, (size_t)n, true);
+    }
+    TRY(builder_value(&b, &string));
+    TRY(builder_add(&b, "\n", NULL, true, 1));
+    string = builder_done(&b);
+    TRY(tmpl_lines(c->r, &string, false, &lines));
+    b = (struct builder){.r = c->r};
+    TRY(builder_add(&b, "", NULL, true, 0));
+    for (size_t i = 0; i < lines.as.list->n; i++) {
+        if (i)
+            TRY(builder_add(&b, "\n", NULL, true, 1));
+        if (i ? blank || lines.as.list->v[i].as.text.n : first)
+            TRY(builder_value(&b, &width));
+        TRY(builder_value(&b, &lines.as.list->v[i]));
+    }
+    return call_give(c, builder_done(&b));
+}
+
+static sluice_status filter_format(struct call *c)
+{
+    TRY(call_need_string(c, c->self, "format"));
+    return call_format(c, c->self, c->args, c->n_args, c->out);
+}
+
+static sluice_status filter_safe(struct call *c)
+{
+    return call_subject(c, c->out);
 }
 
 /* ---- pairs of a dict ---- */
 
-static sluice_status pairs(struct call *c)
+sluice_status call_pairs(struct call *c)
 {
     if (c->self->kind == VALUE_UNDEFINED)
         return value_list_new(c->r, 0, c->out);
@@ -284,9 +503,7 @@ static sluice_status pairs(struct call *c)
     TRY(value_list_new(c->r, dict->n, c->out));
     for (size_t i = 0; i < dict->n; i++) {
         struct value pair;
-        TRY(value_list_new(c->r, 2, &pair));
-        TRY(value_list_add(c->r, pair.as.list, &dict->keys[i]));
-        TRY(value_list_add(c->r, pair.as.list, &dict->values[i]));
+        TRY(value_pair(c->r, &dict->keys[i], &dict->values[i], &pair));
         TRY(value_list_add(c->r, c->out->as.list, &pair));
     }
     return SLUICE_OK;
@@ -298,7 +515,7 @@ static sluice_status pairs(struct call *c)
     static sluice_status name(struct call *c)                                                                \
     {                                                                                                        \
         const struct value *v = c->self;                                                                     \
-        return give(c, value_bool(condition));                                                               \
+        return call_give(c, value_bool(condition));                                                          \
     }
 
 TEST(test_defined, v->kind != VALUE_UNDEFINED)
@@ -317,13 +534,82 @@ TEST(test_sequence,
 TEST(test_iterable, v->kind == VALUE_LIST || v->kind == VALUE_STRING || v->kind == VALUE_DICT ||
                         v->kind == VALUE_UNDEFINED || v->kind == VALUE_LOOP)
 
+TEST(test_callable, v->kind == VALUE_MACRO || v->kind == VALUE_FUNCTION)
+
+static sluice_status test_same(struct call *c)
+{
+    const struct value *a = c->self, *b = &c->args[0];
+    bool same = a->kind == b->kind;
+    if (same && a->kind == VALUE_LIST)
+        same = a->as.list == b->as.list;
+    else if (same && a->kind == VALUE_DICT)
+        same = a->as.dict == b->as.dict;
+    else if (same)
+        TRY(value_equal(c->r, a, b, &same));
+    return call_give(c, value_bool(same));
+}
+
+/* str(value).islower() or isupper(): some letter, and none of the other case. */
+static sluice_status test_case(struct call *c, bool upper)
+{
+    struct value string;
+    bool some = false, other = false;
+    TRY(call_subject(c, &string));
+    for (size_t at = 0; at < string.as.text.n;) {
+        uint32_t cp;
+        at += utf8_decode(string.as.text.p + at, string.as.text.n - at, &cp, NULL);
+        utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
+        bool is_upper = category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LT;
+        some |= upper ? is_upper : category == UTF8PROC_CATEGORY_LL;
+        other |= upper ? category == UTF8PROC_CATEGORY_LL : is_upper;
+    }
+    return call_give(c, value_bool(some && !other));
+}
+
+static sluice_status test_lower(struct call *c)
+{
+    return test_case(c, false);
+}
+
+static sluice_status test_upper(struct call *c)
+{
+    return test_case(c, true);
+}
+
+static sluice_status test_order(struct call *c, int want, bool or_equal)
+{
+    int order = 0;
+    TRY(value_order(c->r, c->self, &c->args[0], &order));
+    return call_give(c, value_bool(order == want || (or_equal && order == 0)));
+}
+
+static sluice_status test_less(struct call *c)
+{
+    return test_order(c, -1, false);
+}
+
+static sluice_status test_less_equal(struct call *c)
+{
+    return test_order(c, -1, true);
+}
+
+static sluice_status test_greater(struct call *c)
+{
+    return test_order(c, 1, false);
+}
+
+static sluice_status test_greater_equal(struct call *c)
+{
+    return test_order(c, 1, true);
+}
+
 static sluice_status remainder_is(struct call *c, int64_t divisor, int64_t want)
 {
     int64_t n;
     if (!value_integer(c->self, &n) || divisor == 0)
         return tmpl_fail(c->r, SLUICE_E_FORMAT, "%s is not divisible", value_type(c->self));
     int64_t rest = divisor == -1 ? 0 : n % divisor;
-    return give(c, value_bool((rest < 0 ? rest + 2 : rest) == want));
+    return call_give(c, value_bool((rest < 0 ? rest + 2 : rest) == want));
 }
 
 static sluice_status test_odd(struct call *c)
@@ -341,14 +627,14 @@ static sluice_status test_divisible(struct call *c)
     int64_t divisor, n;
     if (!value_integer(&c->args[0], &divisor) || !value_integer(c->self, &n) || divisor == 0)
         return tmpl_fail(c->r, SLUICE_E_FORMAT, "divisibleby needs integers, not 0");
-    return give(c, value_bool(divisor == -1 || n % divisor == 0));
+    return call_give(c, value_bool(divisor == -1 || n % divisor == 0));
 }
 
 static sluice_status test_equal(struct call *c)
 {
     bool equal = false;
     TRY(value_equal(c->r, c->self, &c->args[0], &equal));
-    return give(c, value_bool(equal));
+    return call_give(c, value_bool(equal));
 }
 
 static sluice_status test_unequal(struct call *c)
@@ -362,7 +648,7 @@ static sluice_status test_in(struct call *c)
 {
     bool found = false;
     TRY(value_contains(c->r, &c->args[0], c->self, &found));
-    return give(c, value_bool(found));
+    return call_give(c, value_bool(found));
 }
 
 /* ---- functions ---- */
@@ -400,6 +686,29 @@ static sluice_status function_range(struct call *c)
     return SLUICE_OK;
 }
 
+/* The local time, as transformers has it. */
+static sluice_status function_strftime(struct call *c)
+{
+    char format[256], text[1024];
+    struct tm local;
+    time_t now = c->r->now_seconds ? (time_t)c->r->now_seconds : time(NULL);
+    TRY(call_need_string(c, &c->args[0], "strftime_now"));
+    const struct value_text *given = &c->args[0].as.text;
+    if (given->n == 0 || given->n >= sizeof format || memchr(given->p, '\0', given->n))
+        return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "strftime_now's format must have 1 to 255 characters");
+    memcpy(format, given->p, given->n);
+    format[given->n] = '\0';
+    if (!localtime_r(&now, &local))
+        return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "the time is not known");
+    size_t n = strftime(text, sizeof text, format, &local);
+    if (n == 0)
+        return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "strftime_now's format is not supported");
+    char *copy = NULL;
+    TRY(tmpl_alloc(c->r, n + 1, &copy));
+    memcpy(copy, text, n);
+    return call_give(c, value_string(copy, n, true));
+}
+
 static sluice_status keyword_dict(struct call *c)
 {
     TRY(value_dict_new(c->r, c->out));
@@ -426,237 +735,82 @@ static sluice_status function_namespace(struct call *c)
     return SLUICE_OK;
 }
 
-/* ---- methods ---- */
-
-static sluice_status method_strip(struct call *c)
-{
-    TRY(need_string(c, c->self, "strip"));
-    return strip(c, c->self, true, true);
-}
-
-static sluice_status method_lstrip(struct call *c)
-{
-    TRY(need_string(c, c->self, "lstrip"));
-    return strip(c, c->self, true, false);
-}
-
-static sluice_status method_rstrip(struct call *c)
-{
-    TRY(need_string(c, c->self, "rstrip"));
-    return strip(c, c->self, false, true);
-}
-
-static sluice_status method_upper(struct call *c)
-{
-    TRY(need_string(c, c->self, "upper"));
-    return change_case(c, UPPER);
-}
-
-static sluice_status method_lower(struct call *c)
-{
-    TRY(need_string(c, c->self, "lower"));
-    return change_case(c, LOWER);
-}
-
-static sluice_status method_capitalize(struct call *c)
-{
-    TRY(need_string(c, c->self, "capitalize"));
-    return change_case(c, CAPITALIZE);
-}
-
-static sluice_status method_replace(struct call *c)
-{
-    TRY(need_string(c, c->self, "replace"));
-    return replace(c, c->self);
-}
-
-/* A string or any of a tuple of strings. */
-static sluice_status affix(struct call *c, bool start)
-{
-    TRY(need_string(c, c->self, start ? "startswith" : "endswith"));
-    const struct value_text *text = &c->self->as.text;
-    const struct value *list = &c->args[0], *one = list;
-    size_t n = 1;
-    bool found = false;
-    if (list->kind == VALUE_LIST) {
-        one = list->as.list->v;
-        n = list->as.list->n;
-    }
-    for (size_t i = 0; i < n && !found; i++) {
-        TRY(need_string(c, &one[i], start ? "startswith" : "endswith"));
-        const struct value_text *part = &one[i].as.text;
-        size_t at = start || part->n > text->n ? 0 : text->n - part->n;
-        found = part->n <= text->n && (part->n == 0 || memcmp(text->p + at, part->p, part->n) == 0);
-    }
-    return give(c, value_bool(found));
-}
-
-static sluice_status method_startswith(struct call *c)
-{
-    return affix(c, true);
-}
-
-static sluice_status method_endswith(struct call *c)
-{
-    return affix(c, false);
-}
-
-/* Runs of white space separate, and none at the ends. */
-static sluice_status split_space(struct call *c, int64_t left)
-{
-    const struct value_text *text = &c->self->as.text;
-    struct value space = {.kind = VALUE_ABSENT};
-    for (size_t at = 0; at < text->n;) {
-        size_t start = at, end;
-        uint32_t cp;
-        while (start < text->n) {
-            size_t used = utf8_decode(text->p + start, text->n - start, &cp, NULL);
-            if (!strips(cp, &space))
-                break;
-            start += used;
-        }
-        for (end = start; end < text->n && left != 0;) {
-            size_t used = utf8_decode(text->p + end, text->n - end, &cp, NULL);
-            if (strips(cp, &space))
-                break;
-            end += used;
-        }
-        if (left == 0) /* the rest, with the white space behind it */
-            end = text->n;
-        struct value part = cut(c->self, start, end);
-        if (end > start)
-            TRY(value_list_add(c->r, c->out->as.list, &part));
-        left -= left > 0;
-        at = end > start ? end : text->n;
-    }
-    return SLUICE_OK;
-}
-
-static sluice_status method_split(struct call *c)
-{
-    int64_t left = -1;
-    TRY(need_string(c, c->self, "split"));
-    TRY(value_list_new(c->r, 0, c->out));
-    TRY(tmpl_step(c->r, c->self->as.text.n / 16));
-    if (c->args[1].kind != VALUE_ABSENT && !value_integer(&c->args[1], &left))
-        return tmpl_fail(c->r, SLUICE_E_FORMAT, "split needs an integer as maxsplit");
-    if (c->args[0].kind == VALUE_ABSENT || c->args[0].kind == VALUE_NONE)
-        return split_space(c, left);
-    TRY(need_string(c, &c->args[0], "split"));
-    const struct value_text *text = &c->self->as.text, *separator = &c->args[0].as.text;
-    if (separator->n == 0)
-        return tmpl_fail(c->r, SLUICE_E_FORMAT, "split needs a separator that is not empty");
-    size_t at = 0;
-    for (;;) {
-        const char *hit =
-            left != 0 && at < text->n ? memmem(text->p + at, text->n - at, separator->p, separator->n) : NULL;
-        size_t end = hit ? (size_t)(hit - text->p) : text->n;
-        struct value part = cut(c->self, at, end);
-        TRY(value_list_add(c->r, c->out->as.list, &part));
-        if (!hit)
-            return SLUICE_OK;
-        at = end + separator->n;
-        left -= left > 0;
-    }
-}
-
-static sluice_status need_dict(struct call *c, const char *what)
-{
-    if (c->self->kind == VALUE_DICT)
-        return SLUICE_OK;
-    return tmpl_fail(c->r, SLUICE_E_FORMAT, "%s needs a dict, not %s", what, value_type(c->self));
-}
-
-static sluice_status method_items(struct call *c)
-{
-    TRY(need_dict(c, "items"));
-    return pairs(c);
-}
-
-static sluice_status method_keys(struct call *c)
-{
-    TRY(need_dict(c, "keys"));
-    return filter_list(c);
-}
-
-static sluice_status method_values(struct call *c)
-{
-    TRY(need_dict(c, "values"));
-    const struct value_dict *dict = c->self->as.dict;
-    TRY(value_list_new(c->r, dict->n, c->out));
-    for (size_t i = 0; i < dict->n; i++)
-        TRY(value_list_add(c->r, c->out->as.list, &dict->values[i]));
-    return SLUICE_OK;
-}
-
-static sluice_status method_get(struct call *c)
-{
-    struct value *found = NULL;
-    TRY(need_dict(c, "get"));
-    TRY(value_dict_get(c->r, c->self->as.dict, &c->args[0], &found));
-    if (found)
-        return give(c, *found);
-    return give(c, c->args[1].kind != VALUE_ABSENT ? c->args[1]
-                                                   : (struct value){.kind = VALUE_NONE, .own = true});
-}
-
 /* ---- tables ---- */
 
 static const struct callable FILTERS[] = {
-    {"trim", "chars", filter_trim},
-    {"upper", "", filter_upper},
-    {"lower", "", filter_lower},
-    {"capitalize", "", filter_capitalize},
-    {"title", "", filter_title},
-    {"length", "", length},
-    {"count", "", length},
-    {"default", "default_value,boolean", filter_default},
-    {"d", "default_value,boolean", filter_default},
-    {"join", "d", filter_join},
-    {"replace", "old!,new!,count", filter_replace},
-    {"string", "", filter_string},
-    {"list", "", filter_list},
-    {"first", "", filter_first},
-    {"last", "", filter_last},
-    {"items", "", pairs},
-    {"tojson", "indent,sort_keys", filter_tojson},
+    {"trim", "chars", filter_trim, 0},
+    {"upper", "", filter_upper, 0},
+    {"lower", "", filter_lower, 0},
+    {"capitalize", "", filter_capitalize, 0},
+    {"title", "", filter_title, 0},
+    {"length", "", length, 0},
+    {"count", "", length, 0},
+    {"default", "default_value,boolean", filter_default, 0},
+    {"d", "default_value,boolean", filter_default, 0},
+    {"join", "d,attribute", filter_join, 0},
+    {"replace", "old!,new!,count", filter_replace, 0},
+    {"string", "", filter_string, 0},
+    {"safe", "", filter_safe, 0},
+    {"escape", "", filter_escape, 0},
+    {"e", "", filter_escape, 0},
+    {"indent", "width,first,blank", filter_indent, 0},
+    {"format", "*", filter_format, 0},
+    {"int", "default,base", filter_int, 0},
+    {"float", "default", filter_float, 0},
+    {"abs", "", filter_abs, 0},
+    {"round", "precision,method", filter_round, 0},
+    {"list", "", call_list, 0},
+    {"first", "", filter_first, 0},
+    {"last", "", filter_last, 0},
+    {"items", "", call_pairs, 0},
+    {"tojson", "ensure_ascii,indent,separators,sort_keys", filter_tojson, 0},
 };
 
 static const struct callable TESTS[] = {
-    {"defined", "", test_defined},     {"undefined", "", test_undefined},
-    {"none", "", test_none},           {"string", "", test_string},
-    {"number", "", test_number},       {"integer", "", test_integer},
-    {"float", "", test_float},         {"boolean", "", test_boolean},
-    {"true", "", test_true},           {"false", "", test_false},
-    {"mapping", "", test_mapping},     {"sequence", "", test_sequence},
-    {"iterable", "", test_iterable},   {"odd", "", test_odd},
-    {"even", "", test_even},           {"divisibleby", "num!", test_divisible},
-    {"equalto", "other!", test_equal}, {"eq", "other!", test_equal},
-    {"ne", "other!", test_unequal},    {"in", "seq!", test_in},
+    {"defined", "", test_defined, 0},
+    {"undefined", "", test_undefined, 0},
+    {"none", "", test_none, 0},
+    {"string", "", test_string, 0},
+    {"number", "", test_number, 0},
+    {"integer", "", test_integer, 0},
+    {"float", "", test_float, 0},
+    {"boolean", "", test_boolean, 0},
+    {"true", "", test_true, 0},
+    {"false", "", test_false, 0},
+    {"mapping", "", test_mapping, 0},
+    {"sequence", "", test_sequence, 0},
+    {"iterable", "", test_iterable, 0},
+    {"odd", "", test_odd, 0},
+    {"even", "", test_even, 0},
+    {"divisibleby", "num!", test_divisible, 0},
+    {"equalto", "other!", test_equal, 0},
+    {"eq", "other!", test_equal, 0},
+    {"ne", "other!", test_unequal, 0},
+    {"in", "seq!", test_in, 0},
+    {"==", "other!", test_equal, 0},
+    {"!=", "other!", test_unequal, 0},
+    {"lt", "other!", test_less, 0},
+    {"<", "other!", test_less, 0},
+    {"lessthan", "other!", test_less, 0},
+    {"le", "other!", test_less_equal, 0},
+    {"<=", "other!", test_less_equal, 0},
+    {"gt", "other!", test_greater, 0},
+    {">", "other!", test_greater, 0},
+    {"greaterthan", "other!", test_greater, 0},
+    {"ge", "other!", test_greater_equal, 0},
+    {">=", "other!", test_greater_equal, 0},
+    {"callable", "", test_callable, 0},
+    {"sameas", "other!", test_same, 0},
+    {"lower", "", test_lower, 0},
+    {"upper", "", test_upper, 0},
 };
 
 static const struct callable FUNCTIONS[] = {
-    {"raise_exception", "message!", function_raise},
-    {"range", "start!,stop,step", function_range},
-    {"dict", "*", keyword_dict},
-    {"namespace", "*", function_namespace},
-};
-
-static const struct callable METHODS[] = {
-    {"strip", "chars", method_strip},
-    {"lstrip", "chars", method_lstrip},
-    {"rstrip", "chars", method_rstrip},
-    {"upper", "", method_upper},
-    {"lower", "", method_lower},
-    {"capitalize", "", method_capitalize},
-    {"replace", "old!,new!,count", method_replace},
-    {"startswith", "prefix!", method_startswith},
-    {"endswith", "suffix!", method_endswith},
-    {"split", "sep,maxsplit", method_split},
-    {"items", "", method_items},
-    {"keys", "", method_keys},
-    {"values", "", method_values},
-    {"get", "key!,default", method_get},
+    {"raise_exception", "message!", function_raise, 0},
+    {"range", "start!,stop,step", function_range, 0},
+    {"dict", "*", keyword_dict, 0},
+    {"namespace", "*", function_namespace, 0},
+    {"strftime_now", "format!", function_strftime, 0},
 };
 
 #define ROWS(table) (table), sizeof(table) / sizeof *(table)
@@ -670,10 +824,12 @@ const struct callable *tmpl_find_callable(enum callable_kind kind, const char *n
         [CALL_FILTER] = {ROWS(FILTERS)},
         [CALL_TEST] = {ROWS(TESTS)},
         [CALL_FUNCTION] = {ROWS(FUNCTIONS)},
-        [CALL_METHOD] = {ROWS(METHODS)},
     };
     for (size_t i = 0; i < TABLES[kind].n; i++)
         if (strcmp(TABLES[kind].rows[i].name, name) == 0)
             return &TABLES[kind].rows[i];
+    for (const struct callable *c = tmpl_sequence_filters; kind == CALL_FILTER && c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
     return NULL;
 }

@@ -12,6 +12,9 @@ struct value tmpl_lookup(const struct render *r, const char *name)
         for (const struct binding *b = scope->first; b; b = b->next)
             if (strcmp(b->name, name) == 0)
                 return b->value;
+    const struct callable *function = tmpl_find_callable(CALL_FUNCTION, name);
+    if (function)
+        return (struct value){.kind = VALUE_FUNCTION, .own = true, .as.callable = function};
     return value_undefined(name);
 }
 
@@ -30,6 +33,8 @@ static sluice_status loop_attribute(struct render *r, const struct value_loop *l
         {"first", value_bool(index == 0)},
         {"last", value_bool(index + 1 == length)},
         {"length", value_int(length, true)},
+        {"depth", value_int((int64_t)loop->depth + 1, true)},
+        {"depth0", value_int((int64_t)loop->depth, true)},
         {"previtem", index ? loop->items->v[index - 1] : value_undefined("loop.previtem")},
         {"nextitem", index + 1 < length ? loop->items->v[index + 1] : value_undefined("loop.nextitem")},
     };
@@ -42,8 +47,8 @@ static sluice_status loop_attribute(struct render *r, const struct value_loop *l
     return tmpl_fail(r, SLUICE_E_UNSUPPORTED, "loop.%s is not supported", name);
 }
 
-static sluice_status attribute(struct render *r, const struct value *object, const char *name,
-                               struct value *out)
+sluice_status tmpl_attribute(struct render *r, const struct value *object, const char *name,
+                             struct value *out)
 {
     *out = value_undefined(name);
     if (object->kind == VALUE_LOOP)
@@ -51,6 +56,12 @@ static sluice_status attribute(struct render *r, const struct value *object, con
     if (object->kind == VALUE_UNDEFINED)
         return tmpl_fail(r, SLUICE_E_FORMAT, "\"%s\" is undefined, so it has no \"%s\"", object->as.name,
                          name);
+    /* Python's attributes come before a dict's keys: d.items is the method. */
+    const struct callable *method = tmpl_find_method(object->kind, name);
+    if (method) {
+        *out = (struct value){.kind = VALUE_FUNCTION, .own = true, .as.callable = method};
+        return SLUICE_OK;
+    }
     if (object->kind == VALUE_DICT || object->kind == VALUE_NAMESPACE) {
         struct value key = value_string(name, strlen(name), true), *found = NULL;
         TRY(value_dict_get(r, object->as.dict, &key, &found));
@@ -87,8 +98,25 @@ static struct value substring(const struct value *string, size_t at, size_t n)
     return v;
 }
 
-static sluice_status item(struct render *r, const struct value *object, const struct value *key,
-                          struct value *out)
+/* What has no item of this name may have an attribute. */
+static sluice_status item_attribute(struct render *r, const struct value *object, const struct value *key,
+                                    struct value *out)
+{
+    char name[64];
+    if (key->kind != VALUE_STRING || key->as.text.n >= sizeof name)
+        return SLUICE_OK;
+    memcpy(name, key->as.text.p, key->as.text.n);
+    name[key->as.text.n] = '\0';
+    const struct callable *method = tmpl_find_method(object->kind, name);
+    if (method)
+        *out = (struct value){.kind = VALUE_FUNCTION, .own = true, .as.callable = method};
+    else if (object->kind == VALUE_NAMESPACE || object->kind == VALUE_LOOP)
+        return tmpl_attribute(r, object, name, out);
+    return SLUICE_OK;
+}
+
+sluice_status tmpl_item(struct render *r, const struct value *object, const struct value *key,
+                        struct value *out)
 {
     int64_t index;
     *out = value_undefined("an item");
@@ -99,12 +127,12 @@ static sluice_status item(struct render *r, const struct value *object, const st
         TRY(value_dict_get(r, object->as.dict, key, &found));
         if (found)
             *out = *found;
+        else
+            return item_attribute(r, object, key, out);
         return SLUICE_OK;
     }
-    if (object->kind == VALUE_NAMESPACE || object->kind == VALUE_LOOP)
-        return tmpl_fail(r, SLUICE_E_UNSUPPORTED, "%s has attributes, but no items", value_type(object));
     if (!value_integer(key, &index))
-        return SLUICE_OK;
+        return item_attribute(r, object, key, out);
     if (object->kind == VALUE_LIST) {
         int64_t n = (int64_t)object->as.list->n;
         index += index < 0 ? n : 0;
@@ -159,6 +187,7 @@ static sluice_status slice(struct render *r, const struct node *node, struct val
     if (object.kind == VALUE_LIST) {
         slice_range((int64_t)object.as.list->n, given, has, &start, &stop, &step);
         TRY(value_list_new(r, 0, out));
+        out->as.list->tuple = object.as.list->tuple;
         for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step)
             TRY(value_list_add(r, out->as.list, &object.as.list->v[i]));
         return SLUICE_OK;
@@ -256,7 +285,10 @@ static sluice_status float_binary(struct render *r, const char *op, double a, do
 static sluice_status join_lists(struct render *r, const struct value *a, const struct value *b,
                                 struct value *out)
 {
+    if (a->as.list->tuple != b->as.list->tuple)
+        return tmpl_fail(r, SLUICE_E_FORMAT, "a list and a tuple cannot be joined");
     TRY(value_list_new(r, 0, out));
+    out->as.list->tuple = a->as.list->tuple;
     for (size_t i = 0; i < a->as.list->n; i++)
         TRY(value_list_add(r, out->as.list, &a->as.list->v[i]));
     for (size_t i = 0; i < b->as.list->n; i++)
@@ -273,6 +305,16 @@ static sluice_status repeat(struct render *r, const struct value *string, int64_
         TRY(builder_value(&b, string));
     }
     *out = builder_done(&b);
+    return SLUICE_OK;
+}
+
+static sluice_status repeat_list(struct render *r, const struct value *list, int64_t times, struct value *out)
+{
+    TRY(value_list_new(r, 0, out));
+    out->as.list->tuple = list->as.list->tuple;
+    for (; times > 0 && list->as.list->n; times--)
+        for (size_t i = 0; i < list->as.list->n; i++)
+            TRY(value_list_add(r, out->as.list, &list->as.list->v[i]));
     return SLUICE_OK;
 }
 
@@ -302,6 +344,13 @@ static sluice_status arithmetic(struct render *r, const char *op, const struct v
         return repeat(r, a, y, out);
     if (strcmp(op, "*") == 0 && b->kind == VALUE_STRING && value_integer(a, &x))
         return repeat(r, b, x, out);
+    if (strcmp(op, "*") == 0 && a->kind == VALUE_LIST && value_integer(b, &y))
+        return repeat_list(r, a, y, out);
+    if (strcmp(op, "%") == 0 && a->kind == VALUE_STRING) {
+        struct call c = {.r = r};
+        bool many = b->kind == VALUE_LIST && b->as.list->tuple;
+        return call_format(&c, a, many ? b->as.list->v : b, many ? b->as.list->n : 1, out);
+    }
     if (a->kind == VALUE_UNDEFINED || b->kind == VALUE_UNDEFINED)
         return tmpl_fail(r, SLUICE_E_FORMAT, "\"%.60s\" is undefined",
                          a->kind == VALUE_UNDEFINED ? a->as.name : b->as.name);
@@ -386,6 +435,7 @@ static sluice_status compare(struct render *r, const struct node *node, struct v
 static sluice_status list(struct render *r, const struct node *node, struct value *out)
 {
     TRY(value_list_new(r, node->n_items, out));
+    out->as.list->tuple = node->flag;
     for (size_t i = 0; i < node->n_items; i++) {
         struct value v;
         TRY(tmpl_eval(r, node->items[i], &v));
@@ -430,21 +480,6 @@ static sluice_status condition(struct render *r, const struct node *node, struct
     return SLUICE_OK;
 }
 
-static sluice_status call(struct render *r, const struct node *node, struct value *out)
-{
-    struct value self, args[TMPL_ARGS_MAX];
-    if (node->a)
-        TRY(tmpl_eval(r, node->a, &self));
-    for (size_t i = 0; i < TMPL_ARGS_MAX; i++) {
-        args[i] = (struct value){.kind = VALUE_ABSENT};
-        if (node->arguments[i])
-            TRY(tmpl_eval(r, node->arguments[i], &args[i]));
-    }
-    r->line = node->line;
-    struct call c = {r, node->a ? &self : NULL, args, node->n_arguments, node->names, out};
-    return node->callable->call(&c);
-}
-
 static sluice_status name(struct render *r, const struct node *node, struct value *out)
 {
     *out = tmpl_lookup(r, node->name);
@@ -458,12 +493,19 @@ static sluice_status constant(struct render *r, const struct node *node, struct 
     return SLUICE_OK;
 }
 
+static sluice_status hole(struct render *r, const struct node *node, struct value *out)
+{
+    (void)node;
+    *out = *r->hole;
+    return SLUICE_OK;
+}
+
 static sluice_status get_attribute(struct render *r, const struct node *node, struct value *out)
 {
     struct value object;
     TRY(tmpl_eval(r, node->a, &object));
     r->line = node->line;
-    return attribute(r, &object, node->name, out);
+    return tmpl_attribute(r, &object, node->name, out);
 }
 
 static sluice_status get_item(struct render *r, const struct node *node, struct value *out)
@@ -472,7 +514,7 @@ static sluice_status get_item(struct render *r, const struct node *node, struct 
     TRY(tmpl_eval(r, node->a, &object));
     TRY(tmpl_eval(r, node->b, &key));
     r->line = node->line;
-    return item(r, &object, &key, out);
+    return tmpl_item(r, &object, &key, out);
 }
 
 static sluice_status (*const EVALUATE[])(struct render *r, const struct node *node, struct value *out) = {
@@ -488,16 +530,19 @@ static sluice_status (*const EVALUATE[])(struct render *r, const struct node *no
     [NODE_CONCAT] = concat,
     [NODE_COMPARE] = compare,
     [NODE_CONDITION] = condition,
-    [NODE_FILTER] = call,
-    [NODE_TEST] = call,
-    [NODE_FUNCTION] = call,
-    [NODE_METHOD] = call,
+    [NODE_FILTER] = tmpl_call_node,
+    [NODE_TEST] = tmpl_call_node,
+    [NODE_CALL] = tmpl_call_node,
+    [NODE_HOLE] = hole,
 };
 
-/* Recursion is bounded by the height of the tree (TMPL_DEPTH_MAX). */
+/* Recursion is bounded by the height of the tree and, where macros call each other, by TMPL_NEST_MAX. */
 sluice_status tmpl_eval(struct render *r, const struct node *node, struct value *out)
 {
     r->line = node->line;
     TRY(tmpl_step(r, 1));
-    return EVALUATE[node->kind](r, node, out);
+    TRY(tmpl_nest(r));
+    sluice_status status = EVALUATE[node->kind](r, node, out);
+    r->nest--;
+    return status;
 }

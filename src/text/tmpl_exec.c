@@ -70,6 +70,13 @@ sluice_status tmpl_step(struct render *r, uint64_t steps)
     return tmpl_fail(r, SLUICE_E_UNSUPPORTED, "the template takes more than %d steps", TMPL_STEPS_MAX);
 }
 
+sluice_status tmpl_nest(struct render *r)
+{
+    if (++r->nest <= TMPL_NEST_MAX)
+        return SLUICE_OK;
+    return tmpl_fail(r, SLUICE_E_UNSUPPORTED, "the template nests deeper than %d levels", TMPL_NEST_MAX);
+}
+
 sluice_status tmpl_alloc(struct render *r, size_t bytes, void *out)
 {
     void *p = tmpl_take(&r->arena, bytes);
@@ -108,7 +115,7 @@ sluice_status tmpl_output(struct render *r, const struct value *value)
 
 /* ---- variables ---- */
 
-static sluice_status assign(struct render *r, const char *name, const struct value *value)
+sluice_status tmpl_assign(struct render *r, const char *name, const struct value *value)
 {
     for (struct binding *b = r->scope->first; b; b = b->next) {
         if (strcmp(b->name, name) == 0) {
@@ -126,13 +133,13 @@ static sluice_status assign(struct render *r, const char *name, const struct val
     return SLUICE_OK;
 }
 
-static void enter_scope(struct render *r, struct scope *scope)
+void tmpl_enter_scope(struct render *r, struct scope *scope, struct scope *parent)
 {
-    *scope = (struct scope){NULL, r->scope};
+    *scope = (struct scope){NULL, parent, r->scope, ++r->serial};
     r->scope = scope;
 }
 
-static void leave_scope(struct render *r)
+void tmpl_leave_scope(struct render *r)
 {
     struct scope *scope = r->scope;
     while (scope->first) {
@@ -141,20 +148,33 @@ static void leave_scope(struct render *r)
         b->next = r->free_bindings;
         r->free_bindings = b;
     }
-    r->scope = scope->parent;
+    r->scope = scope->below;
+}
+
+bool tmpl_is_live(const struct render *r, const struct surroundings *around)
+{
+    for (const struct scope *scope = r->scope; scope; scope = scope->below)
+        if (scope == around->scope)
+            return scope->serial == around->serial;
+    return false;
+}
+
+static struct surroundings surroundings(const struct render *r)
+{
+    return (struct surroundings){r->scope, r->scope->serial};
 }
 
 /* One name takes the value, several take its items. */
 static sluice_status assign_targets(struct render *r, const struct node *node, const struct value *value)
 {
     if (node->n_names == 1)
-        return assign(r, node->names[0], value);
+        return tmpl_assign(r, node->names[0], value);
     struct value_list *items = NULL;
     TRY(value_iterate(r, value, &items));
     if (items->n != node->n_names)
         return tmpl_fail(r, SLUICE_E_FORMAT, "%zu values for %zu names", items->n, node->n_names);
     for (size_t i = 0; i < node->n_names; i++)
-        TRY(assign(r, node->names[i], &items->v[i]));
+        TRY(tmpl_assign(r, node->names[i], &items->v[i]));
     return SLUICE_OK;
 }
 
@@ -198,11 +218,11 @@ static sluice_status filter_items(struct render *r, const struct node *node, str
     for (size_t i = 0; i < (*items)->n; i++) {
         struct scope scope;
         struct value v;
-        enter_scope(r, &scope);
+        tmpl_enter_scope(r, &scope, r->scope);
         sluice_status status = assign_targets(r, node, &(*items)->v[i]);
         if (status == SLUICE_OK)
             status = tmpl_eval(r, node->c, &v);
-        leave_scope(r);
+        tmpl_leave_scope(r);
         TRY(status);
         if (value_truth(&v))
             TRY(value_list_add(r, kept.as.list, &(*items)->v[i]));
@@ -211,30 +231,30 @@ static sluice_status filter_items(struct render *r, const struct node *node, str
     return SLUICE_OK;
 }
 
-static sluice_status run_for(struct render *r, const struct node *node)
+/* The body for every item, or the else branch; scopes are inside the current one. */
+static sluice_status run_loop(struct render *r, const struct node *node, const struct value *sequence,
+                              size_t depth)
 {
-    struct value sequence;
     struct value_list *items = NULL;
-    TRY(tmpl_eval(r, node->a, &sequence));
-    TRY(value_iterate(r, &sequence, &items));
+    TRY(value_iterate(r, sequence, &items));
     if (node->c)
         TRY(filter_items(r, node, &items));
     if (items->n == 0)
         return node->items[0] ? tmpl_exec(r, node->items[0]) : SLUICE_OK;
     struct value_loop *loop = NULL;
     TRY(tmpl_alloc(r, sizeof *loop, &loop));
-    loop->items = items;
+    *loop = (struct value_loop){.items = items, .depth = depth, .node = node, .around = surroundings(r)};
     struct value handle = {.kind = VALUE_LOOP, .own = true, .as.loop = loop};
     for (size_t i = 0; i < items->n; i++) {
         struct scope scope;
         loop->index = i;
-        enter_scope(r, &scope);
-        sluice_status status = assign(r, "loop", &handle);
+        tmpl_enter_scope(r, &scope, r->scope);
+        sluice_status status = tmpl_assign(r, "loop", &handle);
         if (status == SLUICE_OK)
             status = assign_targets(r, node, &items->v[i]);
         if (status == SLUICE_OK)
             status = tmpl_exec(r, node->b);
-        leave_scope(r);
+        tmpl_leave_scope(r);
         TRY(status);
         bool stop = r->flow == FLOW_BREAK;
         r->flow = FLOW_ON;
@@ -244,14 +264,22 @@ static sluice_status run_for(struct render *r, const struct node *node)
     return SLUICE_OK;
 }
 
-/* {% set x %}…{% endset %}: the output becomes a string. */
-static sluice_status capture(struct render *r, const struct node *node, struct value *out)
+static sluice_status run_for(struct render *r, const struct node *node)
+{
+    struct value sequence;
+    TRY(tmpl_eval(r, node->a, &sequence));
+    return run_loop(r, node, &sequence, 0);
+}
+
+/* What is printed while `run` runs becomes a string. */
+static sluice_status capture(struct render *r, sluice_status (*run)(struct render *r, const void *what),
+                             const void *what, struct value *out)
 {
     struct str text = {0}, marks = {0}, *outer_text = r->text, *outer_marks = r->marks;
     struct builder b = {.r = r};
     r->text = &text;
     r->marks = &marks;
-    sluice_status status = tmpl_exec(r, node);
+    sluice_status status = run(r, what);
     r->text = outer_text;
     r->marks = outer_marks;
     if (status == SLUICE_OK)
@@ -263,10 +291,62 @@ static sluice_status capture(struct render *r, const struct node *node, struct v
     return SLUICE_OK;
 }
 
+static sluice_status capture_node(struct render *r, const void *what)
+{
+    return tmpl_exec(r, what);
+}
+
+sluice_status tmpl_capture(struct render *r, const struct node *node, struct value *out)
+{
+    return capture(r, capture_node, node, out);
+}
+
+struct again {
+    const struct value_loop *loop;
+    const struct value *sequence;
+};
+
+static sluice_status capture_loop(struct render *r, const void *what)
+{
+    const struct again *again = what;
+    return run_loop(r, again->loop->node, again->sequence, again->loop->depth + 1);
+}
+
+sluice_status tmpl_loop_again(struct render *r, const struct value_loop *loop, const struct value *sequence,
+                              struct value *out)
+{
+    if (!loop->node->flag)
+        return tmpl_fail(r, SLUICE_E_FORMAT, "loop() needs a loop that is \"recursive\"");
+    if (!tmpl_is_live(r, &loop->around))
+        return tmpl_fail(r, SLUICE_E_UNSUPPORTED, "loop() is called outside of its loop");
+    struct again again = {loop, sequence};
+    struct scope scope;
+    tmpl_enter_scope(r, &scope, loop->around.scope);
+    sluice_status status = capture(r, capture_loop, &again, out);
+    tmpl_leave_scope(r);
+    return status;
+}
+
+/* A body's output through the filters of node->c. */
+static sluice_status capture_filtered(struct render *r, const struct node *node, struct value *out)
+{
+    struct value text;
+    const struct value *outer = r->hole;
+    TRY(tmpl_capture(r, node->b, &text));
+    if (!node->c) {
+        *out = text;
+        return SLUICE_OK;
+    }
+    r->hole = &text;
+    sluice_status status = tmpl_eval(r, node->c, out);
+    r->hole = outer;
+    return status;
+}
+
 static sluice_status run_set(struct render *r, const struct node *node)
 {
     struct value v;
-    TRY(node->a ? tmpl_eval(r, node->a, &v) : capture(r, node->b, &v));
+    TRY(node->a ? tmpl_eval(r, node->a, &v) : capture_filtered(r, node, &v));
     r->line = node->line;
     if (!node->name)
         return assign_targets(r, node, &v);
@@ -276,6 +356,72 @@ static sluice_status run_set(struct render *r, const struct node *node)
                          node->names[0], value_type(&space));
     struct value key = value_string(node->name, strlen(node->name), true);
     return value_dict_set(r, space.as.dict, &key, &v);
+}
+
+static sluice_status make_macro(struct render *r, const struct node *node, struct value *out)
+{
+    struct value_macro *macro = NULL;
+    TRY(tmpl_alloc(r, sizeof *macro, &macro));
+    *macro = (struct value_macro){node, surroundings(r)};
+    *out = (struct value){.kind = VALUE_MACRO, .own = true, .as.macro = macro};
+    return SLUICE_OK;
+}
+
+static sluice_status run_macro(struct render *r, const struct node *node)
+{
+    struct value macro;
+    TRY(make_macro(r, node, &macro));
+    return tmpl_assign(r, node->name, &macro);
+}
+
+/* The call, with one keyword argument more. The node is the tree's, so the longer one is a copy. */
+static sluice_status run_call_block(struct render *r, const struct node *node)
+{
+    struct value caller, v;
+    size_t n = node->a->n_items;
+    TRY(make_macro(r, node->b, &caller));
+    if (n == TMPL_ARGS_MAX)
+        return tmpl_fail(r, SLUICE_E_UNSUPPORTED, "a call block with more than %d arguments",
+                         TMPL_ARGS_MAX - 1);
+    struct node constant = {.kind = NODE_CONSTANT, .line = node->line, .constant = caller};
+    struct node *items[TMPL_ARGS_MAX];
+    const char *names[TMPL_ARGS_MAX];
+    for (size_t i = 0; i < n; i++) {
+        items[i] = node->a->items[i];
+        names[i] = node->a->names[i];
+    }
+    items[n] = &constant;
+    names[n] = "caller";
+    struct node call = *node->a;
+    call.items = items;
+    call.names = names;
+    call.n_items = call.n_names = n + 1;
+    TRY(tmpl_eval(r, &call, &v));
+    return tmpl_output(r, &v);
+}
+
+static sluice_status run_filter_block(struct render *r, const struct node *node)
+{
+    struct value v;
+    TRY(capture_filtered(r, node, &v));
+    return tmpl_output(r, &v);
+}
+
+static sluice_status run_with(struct render *r, const struct node *node)
+{
+    struct scope scope;
+    sluice_status status = SLUICE_OK;
+    tmpl_enter_scope(r, &scope, r->scope);
+    for (size_t i = 0; i < node->n_names && status == SLUICE_OK; i++) {
+        struct value v;
+        status = tmpl_eval(r, node->items[i], &v);
+        if (status == SLUICE_OK)
+            status = tmpl_assign(r, node->names[i], &v);
+    }
+    if (status == SLUICE_OK)
+        status = tmpl_exec(r, node->b);
+    tmpl_leave_scope(r);
+    return status;
 }
 
 static sluice_status run_break(struct render *r, const struct node *node)
@@ -293,16 +439,28 @@ static sluice_status run_continue(struct render *r, const struct node *node)
 }
 
 static sluice_status (*const EXECUTE[])(struct render *r, const struct node *node) = {
-    [NODE_DATA] = run_data, [NODE_OUTPUT] = run_output,     [NODE_IF] = run_if,
-    [NODE_FOR] = run_for,   [NODE_SET] = run_set,           [NODE_BREAK] = run_break,
-    [NODE_BODY] = run_body, [NODE_CONTINUE] = run_continue,
+    [NODE_DATA] = run_data,
+    [NODE_OUTPUT] = run_output,
+    [NODE_IF] = run_if,
+    [NODE_FOR] = run_for,
+    [NODE_SET] = run_set,
+    [NODE_BREAK] = run_break,
+    [NODE_BODY] = run_body,
+    [NODE_CONTINUE] = run_continue,
+    [NODE_MACRO] = run_macro,
+    [NODE_CALL_BLOCK] = run_call_block,
+    [NODE_FILTER_BLOCK] = run_filter_block,
+    [NODE_WITH] = run_with,
 };
 
 sluice_status tmpl_exec(struct render *r, const struct node *node)
 {
     r->line = node->line;
     TRY(tmpl_step(r, 1));
-    return EXECUTE[node->kind](r, node);
+    TRY(tmpl_nest(r));
+    sluice_status status = EXECUTE[node->kind](r, node);
+    r->nest--;
+    return status;
 }
 
 /* ---- the whole ---- */
@@ -322,6 +480,7 @@ sluice_status template_open(const char *source, size_t source_bytes, struct temp
         template_close(t);
         return status;
     }
+    t->tokens = tokens;
     *out = t;
     return SLUICE_OK;
 }
@@ -350,22 +509,27 @@ static sluice_status bind_variables(struct render *r, const json_t *variables, c
     {
         struct value v;
         TRY(value_from_json(r, member, is_trusted(name, trusted), &v));
-        TRY(assign(r, name, &v));
+        TRY(tmpl_assign(r, name, &v));
     }
     return SLUICE_OK;
 }
 
-sluice_status template_render(const struct template *t, const json_t *variables, const char *const *trusted,
-                              struct str *text, struct str *marks, sluice_error *err)
+sluice_status template_render(const struct template *t, const struct template_input *input, struct str *text,
+                              struct str *marks, sluice_error *err)
 {
     size_t text_before = text->len, marks_before = marks->len;
     struct scope globals = {0};
-    struct render r = {.scope = &globals, .text = text, .marks = marks, .line = 1, .err = err};
+    struct render r = {.scope = &globals,
+                       .text = text,
+                       .marks = marks,
+                       .line = 1,
+                       .now_seconds = input->now_seconds,
+                       .err = err};
     sluice_status status = SLUICE_OK;
     if (!str_reserve(text, 0) || !str_reserve(marks, 0)) /* also an empty text is one */
         status = err_memory(err, 1, "the text of " TMPL_FILE);
     if (status == SLUICE_OK)
-        status = bind_variables(&r, variables, trusted);
+        status = bind_variables(&r, input->variables, input->trusted);
     if (status == SLUICE_OK)
         status = tmpl_exec(&r, t->body);
     tmpl_arena_close(&r.arena);
@@ -374,4 +538,12 @@ sluice_status template_render(const struct template *t, const json_t *variables,
         marks->len = marks_before;
     }
     return status;
+}
+
+bool template_mentions(const struct template *t, const char *name)
+{
+    for (const struct tmpl_token *token = t->tokens; token->kind != TMPL_END; token++)
+        if (token->kind == TMPL_NAME && strcmp(token->p, name) == 0)
+            return true;
+    return false;
 }

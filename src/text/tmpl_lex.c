@@ -314,6 +314,67 @@ static sluice_status read_tag(struct lexer *l, char closing, enum tmpl_token_kin
     return fail(l, "a tag is not closed");
 }
 
+/* ---- raw ---- */
+
+/* {%, a sign, white space and a word at `at`? Returns where the word ends, or 0. */
+static size_t tag_word(const struct lexer *l, size_t at, const char *word)
+{
+    size_t n = strlen(word);
+    if (at + 2 > l->n || l->p[at] != '{' || l->p[at + 1] != '%')
+        return 0;
+    at += 2;
+    at += at < l->n && (l->p[at] == '-' || l->p[at] == '+');
+    while (at < l->n && is_space(l->p[at]))
+        at++;
+    return at + n <= l->n && memcmp(l->p + at, word, n) == 0 ? at + n : 0;
+}
+
+/* White space, a sign and %} at `at`? Returns where they start, or 0; *length: of sign and %}. */
+static size_t tag_close(const struct lexer *l, size_t at, size_t *length)
+{
+    while (at < l->n && is_space(l->p[at]))
+        at++;
+    bool sign = at < l->n && (l->p[at] == '-' || l->p[at] == '+');
+    *length = 2 + (size_t)sign;
+    return at + *length <= l->n && l->p[at + sign] == '%' && l->p[at + sign + 1] == '}' ? at : 0;
+}
+
+/* Behind the opening of a block (and its sign): {% raw %} … {% endraw %} is data. *was: it was one. */
+static sluice_status read_raw(struct lexer *l, size_t opening, bool *was)
+{
+    size_t length, word = tag_word(l, opening, "raw"), close = word ? tag_close(l, word, &length) : 0;
+    *was = close != 0;
+    if (!close)
+        return SLUICE_OK;
+    advance(l, close);
+    close_tag(l, length, false); /* Jinja trims no newline here */
+    size_t start = l->at;
+    for (size_t end = start; end < l->n; end++) {
+        word = tag_word(l, end, "endraw");
+        close = word ? tag_close(l, word, &length) : 0;
+        if (!close)
+            continue;
+        size_t keep = end;
+        char sign = l->p[end + 2];
+        if (sign == '-') {
+            while (keep > start && is_space(l->p[keep - 1]))
+                keep--;
+        } else if (sign != '+') {
+            size_t line = end;
+            while (line > start && is_space(l->p[line - 1]) && l->p[line - 1] != '\n')
+                line--;
+            if ((line > start && l->p[line - 1] == '\n') || (line == start && l->line_start))
+                keep = line;
+        }
+        if (keep > start)
+            TRY(add_copy(l, TMPL_DATA, l->p + start, keep - start));
+        advance(l, close);
+        close_tag(l, length, true);
+        return SLUICE_OK;
+    }
+    return fail(l, "a raw block is not closed");
+}
+
 /* ---- the whole ---- */
 
 /* One kind of newline, and none at the very end. */
@@ -340,6 +401,13 @@ static sluice_status lex_all(struct lexer *l)
         TRY(read_text(l, &tag));
         l->line_start = false;
         line = l->line;
+        bool raw = false;
+        if (tag == '%') {
+            size_t opening = l->at - 2 - (l->p[l->at - 1] == '-' || l->p[l->at - 1] == '+');
+            TRY(read_raw(l, opening, &raw));
+        }
+        if (raw)
+            continue;
         if (tag == '#') {
             TRY(skip_comment(l));
         } else if (tag == '%') {

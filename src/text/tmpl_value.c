@@ -2,12 +2,7 @@
 #include "base/utf8.h"
 #include "text/tmpl_internal.h"
 
-#include <assert.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 /* ---- making ---- */
 
@@ -33,9 +28,9 @@ struct value value_undefined(const char *name)
 
 const char *value_type(const struct value *v)
 {
-    static const char *const NAMES[] = {"nothing",    "undefined",   "none",     "a boolean",
-                                        "an integer", "a float",     "a string", "a list",
-                                        "a dict",     "a namespace", "the loop"};
+    static const char *const NAMES[] = {"nothing",  "undefined", "none",      "a boolean", "an integer",
+                                        "a float",  "a string",  "a list",    "a dict",    "a namespace",
+                                        "the loop", "a macro",   "a function"};
     return NAMES[v->kind];
 }
 
@@ -82,6 +77,8 @@ bool value_truth(const struct value *v)
         return v->as.dict->n != 0;
     case VALUE_NAMESPACE:
     case VALUE_LOOP:
+    case VALUE_MACRO:
+    case VALUE_FUNCTION:
         break;
     }
     return true;
@@ -95,7 +92,7 @@ static sluice_status equal_at(struct render *r, const struct value *a, const str
 static sluice_status equal_lists(struct render *r, const struct value_list *a, const struct value_list *b,
                                  int depth, bool *equal)
 {
-    *equal = a->n == b->n;
+    *equal = a->n == b->n && a->tuple == b->tuple;
     for (size_t i = 0; i < a->n && *equal; i++)
         TRY(equal_at(r, &a->v[i], &b->v[i], depth + 1, equal));
     return SLUICE_OK;
@@ -143,6 +140,12 @@ static sluice_status equal_at(struct render *r, const struct value *a, const str
     case VALUE_LOOP:
         *equal = a->as.loop == b->as.loop;
         return SLUICE_OK;
+    case VALUE_MACRO:
+        *equal = a->as.macro == b->as.macro;
+        return SLUICE_OK;
+    case VALUE_FUNCTION:
+        *equal = a->as.callable == b->as.callable;
+        return SLUICE_OK;
     default:
         *equal = true; /* none and none, undefined and undefined */
         return SLUICE_OK;
@@ -152,6 +155,26 @@ static sluice_status equal_at(struct render *r, const struct value *a, const str
 sluice_status value_equal(struct render *r, const struct value *a, const struct value *b, bool *equal)
 {
     return equal_at(r, a, b, 0, equal);
+}
+
+/* Lists by their first items that differ. */
+static sluice_status order_lists(struct render *r, const struct value_list *a, const struct value_list *b,
+                                 int *order)
+{
+    *order = 0;
+    TRY(tmpl_nest(r));
+    for (size_t i = 0; i < a->n && i < b->n; i++) {
+        bool equal = false;
+        TRY(value_equal(r, &a->v[i], &b->v[i], &equal));
+        if (!equal) {
+            sluice_status status = value_order(r, &a->v[i], &b->v[i], order);
+            r->nest--;
+            return status;
+        }
+    }
+    r->nest--;
+    *order = a->n < b->n ? -1 : a->n > b->n;
+    return SLUICE_OK;
 }
 
 sluice_status value_order(struct render *r, const struct value *a, const struct value *b, int *order)
@@ -164,6 +187,8 @@ sluice_status value_order(struct render *r, const struct value *a, const struct 
             *order = value_number(a) < value_number(b) ? -1 : value_number(a) > value_number(b);
         return SLUICE_OK;
     }
+    if (a->kind == VALUE_LIST && b->kind == VALUE_LIST && a->as.list->tuple == b->as.list->tuple)
+        return order_lists(r, a->as.list, b->as.list, order);
     if (a->kind != VALUE_STRING || b->kind != VALUE_STRING)
         return tmpl_fail(r, SLUICE_E_FORMAT, "%s and %s have no order", value_type(a), value_type(b));
     /* The order of UTF-8 bytes is the order of code points. */
@@ -235,6 +260,14 @@ sluice_status value_list_add(struct render *r, struct value_list *list, const st
     return SLUICE_OK;
 }
 
+sluice_status value_pair(struct render *r, const struct value *a, const struct value *b, struct value *out)
+{
+    TRY(value_list_new(r, 2, out));
+    out->as.list->tuple = true;
+    TRY(value_list_add(r, out->as.list, a));
+    return value_list_add(r, out->as.list, b);
+}
+
 sluice_status value_dict_new(struct render *r, struct value *out)
 {
     *out = (struct value){.kind = VALUE_DICT, .own = true};
@@ -254,9 +287,8 @@ sluice_status value_dict_get(struct render *r, const struct value_dict *dict, co
     return SLUICE_OK;
 }
 
-/* The key is known to be new. */
-static sluice_status dict_append(struct render *r, struct value_dict *dict, const struct value *key,
-                                 const struct value *value)
+sluice_status value_dict_append(struct render *r, struct value_dict *dict, const struct value *key,
+                                const struct value *value)
 {
     if (dict->n == dict->cap) {
         size_t cap = dict->cap ? 2 * dict->cap : 8;
@@ -284,7 +316,7 @@ sluice_status value_dict_set(struct render *r, struct value_dict *dict, const st
         return tmpl_fail(r, SLUICE_E_FORMAT, "%s cannot be the key of a dict", value_type(key));
     TRY(value_dict_get(r, dict, key, &old));
     if (!old)
-        return dict_append(r, dict, key, value);
+        return value_dict_append(r, dict, key, value);
     *old = *value;
     return SLUICE_OK;
 }
@@ -319,352 +351,4 @@ sluice_status value_iterate(struct render *r, const struct value *v, struct valu
     if (v->kind == VALUE_UNDEFINED)
         return SLUICE_OK;
     return tmpl_fail(r, SLUICE_E_FORMAT, "%s cannot be walked over", value_type(v));
-}
-
-/* ---- building strings ---- */
-
-sluice_status builder_add(struct builder *b, const char *p, const unsigned char *marks, bool own, size_t n)
-{
-    size_t need;
-    if (!size_add(b->n, n, &need))
-        need = SIZE_MAX / 2;
-    if (need > b->cap) {
-        size_t cap = b->cap ? b->cap : 64;
-        while (cap < need)
-            cap *= 2;
-        char *more = NULL;
-        TRY(tmpl_alloc(b->r, 2 * cap, &more));
-        if (b->n) {
-            memcpy(more, b->p, b->n);
-            memcpy(more + cap, b->marks, b->n);
-        }
-        b->p = more;
-        b->marks = (unsigned char *)more + cap;
-        b->cap = cap;
-    }
-    if (n == 0)
-        return SLUICE_OK;
-    assert(b->p && b->marks);
-    TRY(tmpl_step(b->r, n / 64));
-    memcpy(b->p + b->n, p, n);
-    if (marks)
-        memcpy(b->marks + b->n, marks, n);
-    else
-        memset(b->marks + b->n, own, n);
-    b->n += n;
-    return SLUICE_OK;
-}
-
-sluice_status builder_value(struct builder *b, const struct value *string)
-{
-    const struct value_text *text = &string->as.text;
-    return builder_add(b, text->p, text->marks, string->own, text->n);
-}
-
-struct value builder_done(const struct builder *b)
-{
-    struct value v = value_string(b->p ? b->p : "", b->n, true);
-    v.as.text.marks = b->marks;
-    return v;
-}
-
-static sluice_status put(struct builder *b, const char *text, bool own)
-{
-    return builder_add(b, text, NULL, own, strlen(text));
-}
-
-/* ---- values as text ---- */
-
-/* Python's repr of a float: the shortest digits that read back the same. */
-static void float_text(double value, char out[40])
-{
-    char digits[32];
-    int precision = 0;
-    if (isnan(value) || isinf(value)) {
-        (void)snprintf(out, 40, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
-        return;
-    }
-    do
-        (void)snprintf(digits, sizeof digits, "%.*e", precision, value);
-    while (strtod(digits, NULL) != value && precision++ < 17);
-    const char *mark = strchr(digits, 'e');
-    long exponent = mark ? strtol(mark + 1, NULL, 10) : 0;
-    if (exponent < -4 || exponent >= 16) {
-        int mantissa = (int)(mark - digits);
-        (void)snprintf(out, 40, "%.*se%c%02ld", mantissa, digits, exponent < 0 ? '-' : '+', labs(exponent));
-        return;
-    }
-    int decimals = precision - (int)exponent;
-    (void)snprintf(out, 40, "%.*f", decimals > 1 ? decimals : 1, value);
-}
-
-static sluice_status put_scalar(struct builder *b, const struct value *v)
-{
-    char text[48];
-    switch (v->kind) {
-    case VALUE_NONE:
-        return put(b, "None", v->own);
-    case VALUE_BOOL:
-        return put(b, v->as.truth ? "True" : "False", v->own);
-    case VALUE_INT:
-        (void)snprintf(text, sizeof text, "%lld", (long long)v->as.integer);
-        return put(b, text, v->own);
-    case VALUE_FLOAT:
-        float_text(v->as.number, text);
-        return put(b, text, v->own);
-    default:
-        return SLUICE_OK; /* undefined prints nothing */
-    }
-}
-
-/* Python prints what is neither a control nor white space beyond the space. */
-static bool printable(uint32_t cp)
-{
-    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
-    return cp == ' ' || !(category == UTF8PROC_CATEGORY_CN || category >= UTF8PROC_CATEGORY_ZS);
-}
-
-/* Python's repr of a string. */
-static sluice_status put_repr(struct builder *b, const struct value *v)
-{
-    const struct value_text *text = &v->as.text;
-    bool single = text->n && memchr(text->p, '\'', text->n), twice = text->n && memchr(text->p, '"', text->n);
-    char quote = single && !twice ? '"' : '\'';
-    TRY(builder_add(b, &quote, NULL, false, 1));
-    for (size_t at = 0; at < text->n;) {
-        uint32_t cp;
-        char escape[16] = "";
-        size_t used = utf8_decode(text->p + at, text->n - at, &cp, NULL);
-        if (cp == (unsigned char)quote || cp == '\\')
-            (void)snprintf(escape, sizeof escape, "\\%c", (char)cp);
-        else if (cp == '\n' || cp == '\r' || cp == '\t')
-            (void)snprintf(escape, sizeof escape, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
-        else if (!printable(cp))
-            (void)snprintf(escape, sizeof escape,
-                           cp < 0x100     ? "\\x%02x"
-                           : cp < 0x10000 ? "\\u%04x"
-                                          : "\\U%08x",
-                           cp);
-        if (escape[0])
-            TRY(put(b, escape, false));
-        else
-            TRY(builder_add(b, text->p + at, text->marks ? text->marks + at : NULL, v->own, used));
-        at += used;
-    }
-    return builder_add(b, &quote, NULL, false, 1);
-}
-
-/* Python's text of a list or dict; brackets count as foreign, for what is inside decides where they come. */
-static sluice_status put_python(struct builder *b, const struct value *v, int depth)
-{
-    TRY(tmpl_step(b->r, 1));
-    if (depth > TMPL_DEPTH_MAX)
-        return tmpl_fail(b->r, SLUICE_E_UNSUPPORTED, "values are nested deeper than %d levels",
-                         TMPL_DEPTH_MAX);
-    if (v->kind == VALUE_STRING)
-        return put_repr(b, v);
-    if (v->kind == VALUE_UNDEFINED)
-        return put(b, "Undefined", false);
-    if (v->kind == VALUE_LIST) {
-        TRY(put(b, "[", false));
-        for (size_t i = 0; i < v->as.list->n; i++) {
-            TRY(put(b, i ? ", " : "", false));
-            TRY(put_python(b, &v->as.list->v[i], depth + 1));
-        }
-        return put(b, "]", false);
-    }
-    if (v->kind == VALUE_DICT) {
-        TRY(put(b, "{", false));
-        for (size_t i = 0; i < v->as.dict->n; i++) {
-            TRY(put(b, i ? ", " : "", false));
-            TRY(put_python(b, &v->as.dict->keys[i], depth + 1));
-            TRY(put(b, ": ", false));
-            TRY(put_python(b, &v->as.dict->values[i], depth + 1));
-        }
-        return put(b, "}", false);
-    }
-    if (v->kind == VALUE_NAMESPACE || v->kind == VALUE_LOOP)
-        return tmpl_fail(b->r, SLUICE_E_FORMAT, "%s has no text", value_type(v));
-    return put_scalar(b, v);
-}
-
-sluice_status value_text_of(struct render *r, const struct value *v, struct value *out)
-{
-    struct builder b = {.r = r};
-    if (v->kind == VALUE_STRING) {
-        *out = *v;
-        return SLUICE_OK;
-    }
-    if (v->kind == VALUE_UNDEFINED)
-        TRY(builder_add(&b, "", NULL, true, 0));
-    else
-        TRY(put_python(&b, v, 0));
-    *out = builder_done(&b);
-    return SLUICE_OK;
-}
-
-/* ---- JSON ---- */
-
-sluice_status value_from_json(struct render *r, const json_t *json, bool own, struct value *out)
-{
-    TRY(tmpl_step(r, 1));
-    *out = (struct value){.kind = VALUE_NONE, .own = own};
-    switch (json_typeof(json)) {
-    case JSON_STRING:
-        *out = value_string(json_string_value(json), json_string_length(json), own);
-        return SLUICE_OK;
-    case JSON_INTEGER:
-        *out = value_int(json_integer_value(json), own);
-        return SLUICE_OK;
-    case JSON_REAL:
-        out->kind = VALUE_FLOAT;
-        out->as.number = json_real_value(json);
-        return SLUICE_OK;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        out->kind = VALUE_BOOL;
-        out->as.truth = json_is_true(json);
-        return SLUICE_OK;
-    case JSON_NULL:
-        return SLUICE_OK;
-    case JSON_ARRAY:
-        TRY(value_list_new(r, json_array_size(json), out));
-        for (size_t i = 0; i < json_array_size(json); i++) {
-            struct value item;
-            TRY(value_from_json(r, json_array_get(json, i), own, &item));
-            TRY(value_list_add(r, out->as.list, &item));
-        }
-        return SLUICE_OK;
-    case JSON_OBJECT:
-        break;
-    }
-    const char *key;
-    json_t *member;
-    TRY(value_dict_new(r, out));
-    json_object_foreach((json_t *)json, key, member)
-    {
-        struct value item, name = value_string(key, strlen(key), own);
-        TRY(value_from_json(r, member, own, &item));
-        TRY(dict_append(r, out->as.dict, &name, &item));
-    }
-    return SLUICE_OK;
-}
-
-struct json_writer {
-    struct builder b;
-    const struct json_style *style;
-};
-
-static sluice_status json_string_out(struct json_writer *w, const struct value *v)
-{
-    static const char LETTERS[] = "btnvfr"; /* from backspace on; JSON has no \v */
-    const struct value_text *text = &v->as.text;
-    size_t plain = 0;
-    TRY(put(&w->b, "\"", false));
-    for (size_t at = 0; at <= text->n; at++) {
-        char c = at < text->n ? text->p[at] : '\0', escape[8] = "";
-        if (at < text->n && (unsigned char)c >= 0x20 && c != '"' && c != '\\')
-            continue;
-        TRY(builder_add(&w->b, text->p + plain, text->marks ? text->marks + plain : NULL, v->own,
-                        at - plain));
-        plain = at + 1;
-        if (at == text->n)
-            break;
-        if (c == '"' || c == '\\')
-            (void)snprintf(escape, sizeof escape, "\\%c", c);
-        else if (c >= '\b' && c <= '\r' && c != '\v')
-            (void)snprintf(escape, sizeof escape, "\\%c", LETTERS[c - '\b']);
-        else
-            (void)snprintf(escape, sizeof escape, "\\u%04x", (unsigned)(unsigned char)c);
-        TRY(put(&w->b, escape, false));
-    }
-    return put(&w->b, "\"", false);
-}
-
-static sluice_status json_break(struct json_writer *w, int depth)
-{
-    if (w->style->indent < 0)
-        return SLUICE_OK;
-    TRY(put(&w->b, "\n", false));
-    for (int i = 0; i < depth * w->style->indent; i++)
-        TRY(put(&w->b, " ", false));
-    return SLUICE_OK;
-}
-
-static sluice_status json_out(struct json_writer *w, const struct value *v, int depth);
-
-static int by_key(const void *a, const void *b)
-{
-    const struct value *x = *(const struct value *const *)a, *y = *(const struct value *const *)b;
-    size_t n = x->as.text.n < y->as.text.n ? x->as.text.n : y->as.text.n;
-    int order = n ? memcmp(x->as.text.p, y->as.text.p, n) : 0;
-    return order ? order : x->as.text.n < y->as.text.n ? -1 : x->as.text.n > y->as.text.n;
-}
-
-static sluice_status json_dict_out(struct json_writer *w, const struct value_dict *dict, int depth)
-{
-    const struct value **order = NULL;
-    TRY(tmpl_alloc(w->b.r, (dict->n + 1) * sizeof *order, &order));
-    for (size_t i = 0; i < dict->n; i++) {
-        order[i] = &dict->keys[i];
-        if (order[i]->kind != VALUE_STRING)
-            return tmpl_fail(w->b.r, SLUICE_E_UNSUPPORTED, "tojson of a dict with a key that is %s",
-                             value_type(order[i]));
-    }
-    if (w->style->sort_keys && dict->n)
-        qsort(order, dict->n, sizeof *order, by_key);
-    TRY(put(&w->b, "{", false));
-    for (size_t i = 0; i < dict->n; i++) {
-        TRY(put(&w->b, i ? w->style->item_separator : "", false));
-        TRY(json_break(w, depth + 1));
-        TRY(json_string_out(w, order[i]));
-        TRY(put(&w->b, w->style->key_separator, false));
-        TRY(json_out(w, &dict->values[order[i] - dict->keys], depth + 1));
-    }
-    if (dict->n)
-        TRY(json_break(w, depth));
-    return put(&w->b, "}", false);
-}
-
-static sluice_status json_out(struct json_writer *w, const struct value *v, int depth)
-{
-    TRY(tmpl_step(w->b.r, 1));
-    if (depth > TMPL_DEPTH_MAX)
-        return tmpl_fail(w->b.r, SLUICE_E_UNSUPPORTED, "values are nested deeper than %d levels",
-                         TMPL_DEPTH_MAX);
-    switch (v->kind) {
-    case VALUE_STRING:
-        return json_string_out(w, v);
-    case VALUE_NONE:
-        return put(&w->b, "null", v->own);
-    case VALUE_BOOL:
-        return put(&w->b, v->as.truth ? "true" : "false", v->own);
-    case VALUE_INT:
-    case VALUE_FLOAT:
-        return put_scalar(&w->b, v);
-    case VALUE_DICT:
-        return json_dict_out(w, v->as.dict, depth);
-    case VALUE_LIST:
-        break;
-    default:
-        return tmpl_fail(w->b.r, SLUICE_E_FORMAT, "tojson of something that is %s", value_type(v));
-    }
-    TRY(put(&w->b, "[", false));
-    for (size_t i = 0; i < v->as.list->n; i++) {
-        TRY(put(&w->b, i ? w->style->item_separator : "", false));
-        TRY(json_break(w, depth + 1));
-        TRY(json_out(w, &v->as.list->v[i], depth + 1));
-    }
-    if (v->as.list->n)
-        TRY(json_break(w, depth));
-    return put(&w->b, "]", false);
-}
-
-sluice_status value_to_json(struct render *r, const struct value *v, const struct json_style *style,
-                            struct value *out)
-{
-    struct json_writer w = {{.r = r}, style};
-    TRY(json_out(&w, v, 0));
-    *out = builder_done(&w.b);
-    return SLUICE_OK;
 }

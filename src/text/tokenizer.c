@@ -203,6 +203,20 @@ bool tok_is_control(const struct tokenizer *t, int32_t id)
     return tok_text(t, id) && (t->flags[id] & TOK_CONTROL);
 }
 
+bool tok_is_hidden(const struct tokenizer *t, int32_t id)
+{
+    return tok_text(t, id) && (t->flags[id] & TOK_SPECIAL);
+}
+
+const char *tok_bytes(const struct tokenizer *t, int32_t id, size_t *n)
+{
+    *n = 0;
+    if (!tok_text(t, id))
+        return NULL;
+    *n = t->decoder.offset[id + 1] - t->decoder.offset[id];
+    return t->decoder.pool + t->decoder.offset[id];
+}
+
 int32_t tok_find(const struct tokenizer *t, const char *spelling)
 {
     uint32_t id = vocab_find(&t->vocab, spelling, strlen(spelling));

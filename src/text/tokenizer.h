@@ -38,6 +38,10 @@ int32_t tok_bos(const struct tokenizer *tokenizer);    /* -1: none */
 bool tok_adds_bos(const struct tokenizer *tokenizer);
 const char *tok_text(const struct tokenizer *tokenizer, int32_t id); /* spelling, or NULL */
 bool tok_is_control(const struct tokenizer *tokenizer, int32_t id);
+/* Says the file, and decoding hides it unless control tokens are shown. */
+bool tok_is_hidden(const struct tokenizer *tokenizer, int32_t id);
+/* What the token adds to a text that it does not start; NULL: there is no such token. Not NUL-terminated. */
+const char *tok_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *n);
 int32_t tok_find(const struct tokenizer *tokenizer, const char *spelling); /* -1: none */
 
 /* Streaming decode. The whole stream equals Hugging Face's decode(skip_special_tokens = not show_control)

@@ -7,7 +7,7 @@ tab=$(printf '\t')
 # Arguments that satisfy a command's operands; nothing is there, and nothing may be opened before flags are read.
 operands_of() {
     case $1 in
-    demo | help) ;;
+    demo | help | models | list) ;;
     trace-diff) echo "nothing-a nothing-b" ;;
     *) echo "nothing" ;;
     esac

@@ -45,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_t *variables = read_variables(cut ? (const char *)cut + 1 : NULL, cut ? size - n - 1 : 0);
     struct str text = {0}, marks = {0};
     if (variables) {
-        sluice_status status = template_render(t, variables, TRUSTED, &text, &marks, &err);
+        struct template_input input = {variables, TRUSTED, 1764421200};
+        sluice_status status = template_render(t, &input, &text, &marks, &err);
         require(text.len == marks.len && (status == SLUICE_OK || (text.len == 0 && err.detail[0] != '\0')));
         for (size_t i = 0; i < marks.len; i++)
             require(marks.p[i] == 0 || marks.p[i] == 1);

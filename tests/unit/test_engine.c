@@ -242,10 +242,10 @@ static void bad_arguments_are_named(void **state)
     } ROWS[] = {
         {{.context_tokens = 5000}, SLUICE_E_ARGUMENT, "4096"},
         {{.prefill_chunk_tokens = 5000}, SLUICE_E_ARGUMENT, "4096"},
-        {{.expert_slots = 3}, SLUICE_E_ARGUMENT, "from 4 to 64"},
-        {{.expert_slots = 65}, SLUICE_E_ARGUMENT, "from 4 to 64"},
+        {{.expert_slots = 1}, SLUICE_E_ARGUMENT, "from 2 to 64"},
+        {{.expert_slots = 65}, SLUICE_E_ARGUMENT, "from 2 to 64"},
         {{.expert_slots = 8, .expert_cache_bytes = 1 << 20}, SLUICE_E_ARGUMENT, "exclude each other"},
-        {{.expert_cache_bytes = 1000}, SLUICE_E_BUDGET, "at least 4"},
+        {{.expert_cache_bytes = 1000}, SLUICE_E_BUDGET, "at least 2"},
         {{.memory_bytes = 20 << 20}, SLUICE_E_BUDGET, "smallest budget"},
         {{.threads = 1000}, SLUICE_E_ARGUMENT, "1000 threads"},
         {{.read_threads = 1000}, SLUICE_E_ARGUMENT, "1000 reads in flight"},
@@ -272,7 +272,7 @@ static void the_smallest_budget_works_and_one_less_does_not(void **state)
     assert_int_equal(sluice_plan_install(demo.install, &options, &plan, &err), SLUICE_E_BUDGET);
     options.memory_bytes = plan.minimum_bytes;
     assert_int_equal(sluice_plan_install(demo.install, &options, &plan, &err), SLUICE_OK);
-    assert_int_equal(plan.expert_slots, 4);
+    assert_int_equal(plan.expert_slots, 2);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < plan.n_items; i++)
         sum += plan.items[i].bytes;

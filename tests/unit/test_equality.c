@@ -60,8 +60,8 @@ struct setting {
 };
 
 static const struct setting SETTINGS[] = {
-    {4, 2, SLUICE_EVICT_LFU, 1, 1, SLUICE_IO_AUTO, 1, 0},
-    {4, 3, SLUICE_EVICT_LRU, 32, 2, SLUICE_IO_THREADS, 8, 0},
+    {2, 2, SLUICE_EVICT_LFU, 1, 1, SLUICE_IO_AUTO, 1, 0},
+    {3, 3, SLUICE_EVICT_LRU, 32, 2, SLUICE_IO_THREADS, 8, 0},
     {8, 4, SLUICE_EVICT_LFU, 7, 4, SLUICE_IO_AUTO, 8, 2},
     {8, 4, SLUICE_EVICT_LRU, 256, 1, SLUICE_IO_THREADS, 8, 6},
     {16, 6, SLUICE_EVICT_LFU, 256, 2, SLUICE_IO_AUTO, 64, 0},

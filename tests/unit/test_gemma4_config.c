@@ -1,38 +1,12 @@
 /* Gemma 4's config.json: what it turns into, and what is refused by name. */
-#include "base/mem.h"
-#include "io/file.h"
-#include "model/family.h"
+#include "support/config.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static json_t *load_config(void)
-{
-    char *text;
-    size_t bytes;
-    json_t *root;
-    assert_int_equal(file_load("demo/dictionary-moe/config.json", 1 << 20, &text, &bytes, NULL), SLUICE_OK);
-    assert_int_equal(json_parse(text, bytes, "config.json", &root, NULL), SLUICE_OK);
-    mem_free(text);
-    return root;
-}
-
-static const struct tensor_spec *find(const struct model *m, const char *name)
-{
-    for (size_t i = 0; i < m->n_specs; i++)
-        if (strcmp(m->specs[i].name, name) == 0)
-            return &m->specs[i];
-    return NULL;
-}
+#define CONFIG "demo/dictionary-moe/config.json"
 
 static void demo_becomes_the_right_tensors(void **state)
 {
     (void)state;
-    json_t *config = load_config();
+    json_t *config = load_config(CONFIG);
     struct model *m;
     sluice_error err;
     assert_int_equal(model_open(config, &m, &err), SLUICE_OK);
@@ -47,17 +21,17 @@ static void demo_becomes_the_right_tensors(void **state)
     assert_string_equal(m->specs[0].name, "language_model.model.embed_tokens.weight");
     assert_string_equal(m->specs[1].name, "language_model.model.layers.0.self_attn.q_proj.weight");
     assert_string_equal(m->specs[m->n_resident - 1].name, "language_model.model.norm.weight");
-    const struct tensor_spec *router = find(m, "language_model.model.layers.3.router.proj.weight");
+    const struct tensor_spec *router = find_spec(m, "language_model.model.layers.3.router.proj.weight");
     assert_non_null(router);
     assert_int_equal(router->bits, 8);
     assert_int_equal(router->shape[0], 64);
     assert_int_equal(router->shape[1], 256);
-    const struct tensor_spec *q = find(m, "language_model.model.layers.3.self_attn.q_proj.weight");
+    const struct tensor_spec *q = find_spec(m, "language_model.model.layers.3.self_attn.q_proj.weight");
     assert_int_equal(q->bits, 4);
     assert_int_equal(q->shape[0], 4 * 128); /* full attention: heads of 128 */
-    assert_null(find(m, "language_model.model.layers.3.self_attn.v_proj.weight"));
-    assert_non_null(find(m, "language_model.model.layers.2.self_attn.v_proj.weight"));
-    const struct tensor_spec *scalar = find(m, "language_model.model.layers.0.layer_scalar");
+    assert_null(find_spec(m, "language_model.model.layers.3.self_attn.v_proj.weight"));
+    assert_non_null(find_spec(m, "language_model.model.layers.2.self_attn.v_proj.weight"));
+    const struct tensor_spec *scalar = find_spec(m, "language_model.model.layers.0.layer_scalar");
     assert_int_equal(scalar->dtype, DTYPE_BF16);
     assert_int_equal(scalar->shape[0], 1);
     assert_int_equal(m->kv[0].window, 128);
@@ -75,35 +49,10 @@ static void demo_becomes_the_right_tensors(void **state)
     json_decref(config);
 }
 
-/* Replace the member at `path` ("text_config.head_dim") by a JSON value; "" deletes it. */
-static void change(json_t *root, const char *path, const char *value)
-{
-    char copy[128];
-    (void)snprintf(copy, sizeof copy, "%s", path);
-    json_t *at = root;
-    char *key = copy, *dot;
-    while ((dot = strchr(key, '/'))) {
-        *dot = '\0';
-        at = json_object_get(at, key);
-        assert_non_null(at);
-        key = dot + 1;
-    }
-    if (!*value) {
-        assert_int_equal(json_object_del(at, key), 0);
-        return;
-    }
-    json_t *json = json_loads(value, JSON_DECODE_ANY, NULL);
-    assert_non_null(json);
-    assert_int_equal(json_object_set_new(at, key, json), 0);
-}
-
 static void unsupported_values_are_named(void **state)
 {
     (void)state;
-    static const struct {
-        const char *path, *value, *says;
-        sluice_status status;
-    } ROWS[] = {
+    static const struct refused ROWS[] = {
         {"model_type", "\"gpt2\"", "supported are: gemma4", SLUICE_E_UNSUPPORTED},
         {"model_type", "", "model_type", SLUICE_E_FORMAT},
         {"text_config", "", "text_config", SLUICE_E_FORMAT},
@@ -141,29 +90,20 @@ static void unsupported_values_are_named(void **state)
          SLUICE_E_UNSUPPORTED},
         {"dtype", "\"int4\"", "int4", SLUICE_E_UNSUPPORTED},
     };
-    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
-        json_t *config = load_config();
-        change(config, ROWS[i].path, ROWS[i].value);
-        struct model *m;
-        sluice_error err = {0};
-        sluice_status status = model_open(config, &m, &err);
-        if (status != ROWS[i].status || !strstr(err.detail, ROWS[i].says))
-            fail_msg("%s = %s: status %d, \"%s\"", ROWS[i].path, ROWS[i].value, (int)status, err.detail);
-        json_decref(config);
-    }
+    expect_refused(CONFIG, ROWS, sizeof ROWS / sizeof *ROWS);
 }
 
 static void overrides_choose_the_storage(void **state)
 {
     (void)state;
-    json_t *config = load_config();
+    json_t *config = load_config(CONFIG);
     change(config, "quantization/language_model.model.embed_tokens", "false");
     change(config, "quantization/language_model.model.layers.0.mlp.gate_proj",
            "{\"bits\": 2, \"group_size\": 128}");
     struct model *m;
     assert_int_equal(model_open(config, &m, NULL), SLUICE_OK);
     assert_int_equal(m->specs[0].dtype, DTYPE_BF16);
-    const struct tensor_spec *gate = find(m, "language_model.model.layers.0.mlp.gate_proj.weight");
+    const struct tensor_spec *gate = find_spec(m, "language_model.model.layers.0.mlp.gate_proj.weight");
     assert_int_equal(gate->bits, 2);
     assert_int_equal(gate->group_size, 128);
     model_close(m);

@@ -316,7 +316,7 @@ static void from_a_hub(void **state)
     run.limits.head_bytes = 0;
     run.install.quantize_bits = 4;
     run.range_bytes = 30000;
-    for (unsigned at = 9; at < 16; at += 3) {
+    for (unsigned at = 9; at < 14; at += 2) {
         struct source *source;
         const struct hub_options h = {.base_url = run.url, .repo = "owner/small", .limits = &run.limits};
         sluice_error e = {0};

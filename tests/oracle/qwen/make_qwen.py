@@ -33,7 +33,7 @@ TEMPLATE = ("{% for message in messages %}"
 # Layer types: L linear (DeltaNet), F full attention. experts 0: a dense model.
 SHAPE = dict(hidden=64, layers="LLLFLLLF", heads=4, kv_heads=2, head_dim=32, partial=0.25, key_heads=2, value_heads=4,
              key_dim=32, value_dim=32, taps=4, dense=64, expert=64, experts=8, top_k=2, listed=True, layout="mlx",
-             mtp=False, shards=1, by_name=False, vectors="BF16")
+             mtp=False, agree=0.0, shards=1, by_name=False, vectors="BF16")
 
 
 def as_published(module):
@@ -65,7 +65,8 @@ MIXES = {
                   listed=False),
     "original": dict(seed=382, default=None, override=everything_plain, experts=0, dense=48, layers="LLLFF",
                      layout="original", vectors="F32", mtp=True),
-    "mtp": dict(seed=387, default=(4, 64), override=lambda _: None, experts=0, dense=128, layers="LLLF", mtp=True),
+    "mtp": dict(seed=387, default=(4, 64), override=lambda _: None, experts=0, dense=128, layers="LLLF", mtp=True,
+                agree=0.65),
 }
 
 
@@ -141,8 +142,22 @@ def add_norms(rng, s, norms, centred, tensors):
         tensors[name] = ("BF16", S.bf16_bits((rng.uniform(low, high, length) - (1 if centred else 0)).astype(np.float32)))
 
 
+def agreeing(s, module, w):
+    """Where the drafting layer shall be right often: the head is the embedding with its rows moved on, so that a
+    token all but decides the next; layers add only a share, and the drafting layer starts from the embedding."""
+    if module.endswith("lm_head"):
+        rng = np.random.Generator(np.random.PCG64(s["seed"]))       # its first numbers are the embedding's
+        table = rng.standard_normal((VOCAB, s["hidden"]))
+        return np.roll(table, 7, 0).astype(np.float32) * np.float32(0.5)
+    if module == "mtp.fc":
+        return np.concatenate((np.eye(s["hidden"]) * 4, 0.2 * w[:, s["hidden"]:]), 1).astype(np.float32)
+    return w * np.float32(s["agree"]) if module.endswith(("o_proj", "out_proj", "down_proj")) else w
+
+
 def add_matrix(rng, s, module, shape, choice, quantization, tensors):
     w = (rng.standard_normal(shape) * (gain(module) * shape[-1] ** -0.5)).astype(np.float32)
+    if s["agree"]:
+        w = agreeing(s, module, w)
     if choice is False:
         if quantization is not None:
             quantization[module] = False

@@ -9,8 +9,8 @@ import os
 import sys
 
 from jinja2 import TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+import differential
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEMO = os.path.join(HERE, "../../../demo/dictionary-moe/chat_template.jinja")
@@ -110,6 +110,57 @@ TEMPLATES = [
     "{{ name.startswith('Wo') }} {{ name.endswith(('x', 'ld')) }} {{ name.startswith('') }} {{ name.upper() }} {{ name.lower() }}",
     "{{ 'aXbX'.replace('X', '-') }} {{ nested.get('k') }} {{ nested.get('z') }} {{ nested.get('z', 5) }} {{ 'aB'.capitalize() }}",
     "{{ nested.keys()|list }} {{ nested.a.values()|list }} {{ name.strip()[0].upper() }}",
+    # macros, call and filter blocks
+    "{% macro f(a, b='x', c=a ~ b) %}[{{ a }}{{ b }}{{ c }}]{% endmacro %}{{ f(1) }}{{ f(1, 2) }}{{ f(c=3, a=1) }}{{ f() }}",
+    "{% macro f(x) -%}\n  {{ x }}\n{%- endmacro %}{{ f('a')|upper }}{{ f('b') ~ f('c') }}", "{{ f(1) }}{% macro f(x) %}{% endmacro %}",
+    "{% macro tree(t) %}{% if t is mapping %}{{ '{' }}{% for k, v in t|dictsort %}{{ k }}:{{ tree(v) }}{{ ',' if not loop.last }}"
+    "{% endfor %}{{ '}' }}{% elif t is iterable and t is not string %}[{% for v in t %}{{ tree(v) }};{% endfor %}]"
+    "{% else %}{{ t }}{% endif %}{% endmacro %}{{ tree(nested) }}",
+    "{% set g = 1 %}{% macro f() %}{{ g }}{{ name }}{% set g = 5 %}{{ g }}{% endmacro %}{{ f() }}{% set g = 2 %}{{ f() }}{{ g }}",
+    "{% macro f() %}<{{ caller('y', 2) }}>{% endmacro %}{% call(a, b=1) f() %}{{ a }}{{ b }}{{ name }}{% endcall %}",
+    "{% macro f(t) %}{{ t }}{{ caller() if caller else 'none' }}{% endmacro %}{{ f(1) }}{% call f(2) %}!{% endcall %}",
+    "{% macro f(x) %}{{ x }}{% endmacro %}{{ f is callable }}{{ range is callable }}{{ name is callable }}{{ f is defined }}",
+    "{% filter upper|trim %}  ab {{ name }} {% endfilter %}|", "{% set x | upper | replace('A', '-') %}a{{ name }}{% endset %}{{ x }}",
+    "{% with a = 1, b = n %}{{ a }}{{ b }}{% endwith %}{{ a }}", "{% with %}{% set z = 1 %}{{ z }}{% endwith %}{{ z }}",
+    "{% generation %}x{{ name }}{% set y = 1 %}{{ y }}{% endgeneration %}{{ y }}",
+    "{% raw %}{{ x }} {% if %}{% endraw %}|", "a\n  {%- raw -%}\n  {{ x }}\n  {%- endraw -%}\n b", "  {% raw %}\n {{\n  {% endraw %}\nx",
+    "{% raw %}{% endraw %}x{% rawx %}", "{%raw%}a{%endraw%}b",
+    # loops again
+    "{% for i in [1, [2, [3, 4]], 5] recursive %}{% if i is iterable %}({{ loop(i) }}{{ loop.depth }}){% else %}{{ i }}{{ loop.depth0 }}"
+    "{% endif %}{% endfor %}", "{% for i in list %}{{ loop.cycle('a', 'b') }}{{ loop.changed(i // 2) }} {% endfor %}",
+    "{% for k, v in nested|dictsort(reverse=true) %}{{ k }}{% endfor %}", "{% for (a, b) in {'x': 1}.items() %}{{ a }}{{ b }}{% endfor %}",
+    # sequences
+    "{{ users|map(attribute='n')|join(',') }} {{ words|map('upper')|list }} {{ users|map(attribute='q', default='-')|list }}",
+    "{{ users|selectattr('on')|list|length }} {{ users|rejectattr('on')|map(attribute='n')|first }} {{ users|selectattr('n', 'equalto', 'y')|list }}",
+    "{{ list|select('odd')|list }} {{ list|reject('odd')|list }} {{ [0, 1, '', 'a']|select|list }} {{ list|select('>', 3)|list }}",
+    "{{ words|sort }} {{ ['b', 'A', 'c']|sort }} {{ ['b', 'A', 'c']|sort(case_sensitive=true) }} {{ list|sort(reverse=true) }}",
+    "{{ users|sort(attribute='n', reverse=true)|map(attribute='n')|join }} {{ [[2, 'a'], [1, 'b'], [1, 'a']]|sort }} {{ [1, 'a']|sort }}",
+    "{{ list|sum }} {{ list|max }} {{ list|min }} {{ [1.5, 2]|sum }} {{ users|sum(attribute='x') }} {{ words|max }} {{ []|max }}|",
+    "{{ list|reverse|list }} {{ 'abc'|reverse }} {{ ['a', 'A', 'b', 'a']|unique|list }} {{ [1, 1.0, 2]|unique|list }}",
+    "{{ list|batch(2)|list }} {{ list|batch(2, 0)|list }} {{ users|groupby('on')|map('first')|list }}",
+    "{{ {'b': 1, 'A': 2, 'c': 0}|dictsort }} {{ {'b': 1, 'a': 2}|dictsort(by='value') }} {{ {'b': 1, 'A': 2}|dictsort(true) }}",
+    "{{ users|join('+', attribute='n') }} {{ nested|attr('k') }}| {{ nested.a|length }}", "{{ [3, 1] + [2] }} {{ [1] * 3 }} {{ (1, 2) + (3,) }}",
+    "{{ (1,) }} {{ (1, 2) }} {{ () }} {{ (1, 2) == [1, 2] }} {{ [(1, 2)]|tojson }} {{ (1, 2)[:1] }} {{ nested.items()|list }}",
+    # numbers
+    "{{ '42'|int + 1 }} {{ '4.9'|int }} {{ 'x'|int }} {{ 'x'|int(7) }} {{ 3.9|int }} {{ 'ff'|int(0, 16) }} {{ none|int }} {{ true|int }}",
+    "{{ '1.5'|float }} {{ 'x'|float }} {{ 2|float }} {{ 'x'|float(0.5) }} {{ neg|abs }} {{ -1.5|abs }} {{ (-2.5)|abs }}",
+    "{{ 2.5|round }} {{ 2.567|round(2) }} {{ 2.1|round(0, 'ceil') }} {{ 2.9|round(method='floor') }} {{ 7|round }} {{ 3.14159|round(3) }}",
+    # text
+    "{{ lines|indent }}|{{ lines|indent(2, true) }}|{{ 'a\n\nb'|indent(1) }}|{{ 'a\n\nb'|indent(1, blank=true) }}|{{ lines|indent('>') }}",
+    "{{ '<a href=\"x\">&\'</a>'|e }} {{ '<'|escape }} {{ 'x'|safe }}", "{{ '%s is %d %% of %.2f'|format('a', 5, 2.5) }} {{ '%s' % 'x' }} {{ '%s %s' % (1, none) }}",
+    "{{ 'a-b-c'.rsplit('-', 1) }} {{ 'a-b'.rsplit('-') }} {{ lines.splitlines() }} {{ 'a\r\nb\n'.splitlines() }} {{ 'a\nb'.splitlines(true) }}",
+    "{{ 'hello'.find('l') }} {{ 'hello'.rfind('l') }} {{ 'hello'.find('z') }} {{ 'hello'.index('e') }} {{ 'éa'.find('a') }} {{ 'hello'.count('l') }} {{ 'aaa'.count('') }}",
+    "{{ 'x'.join(['a', 'b']) }} {{ 'hello world'.title() }} {{ \"it's 3d\".title() }} {{ '{0} {1} {x}'.format(1, 2, x=3) }}",
+    "{{ '{} and {}'.format('a', 2) }} {{ '{{}}'.format() }} {{ '{a}'.format(a=name) }}",
+    "{{ 'abc'.isalpha() }} {{ '12'.isdigit() }} {{ 'a1'.isalnum() }} {{ ' '.isspace() }} {{ ''.isalpha() }} {{ 'ab'.islower() }} {{ 'AB1'.isupper() }} {{ '1'.islower() }}",
+    "{{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.y'.removesuffix('.y') }} {{ 'x'.removeprefix('z') }} {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'a'.partition('=') }}",
+    "[{{ 'a'.ljust(3) }}] [{{ 'a'.rjust(3, '.') }}] [{{ 'ab'.center(5, '*') }}] [{{ 'a'.center(4) }}] {{ '5'.zfill(3) }} {{ '-5'.zfill(4) }}",
+    "{{ list.index(3) }} {{ [1, 2, 1].count(1) }} {{ {'a': 1}.copy() }} {{ list.index(99) }}", "{{ nested.items is defined }} {{ {'items': 1}['items'] }} {{ {'items': 1}.items is mapping }}",
+    "{{ nested.get is callable }} {{ name.upper is defined }} {{ name['upper'] is defined }} {{ strftime_now is defined }} {{ nope is defined }}",
+    "{{ strftime_now('%Y-%m-%d') }} {{ strftime_now('%d %b %Y') }}",
+    "{{ 'é\u2028😀<'|tojson(ensure_ascii=true) }} {{ nested|tojson(separators=(',', ':')) }} {{ nested|tojson(indent=2, separators=[', ', '=']) }} {{ '\x7f'|tojson(true) }}",
+    "{{ 'Ab' is lower }} {{ 'ab' is lower }} {{ 'AB' is upper }} {{ 1 is sameas 1 }} {{ list is sameas list }} {{ 2 is gt 1 }} {{ 2 is le 1 }} {{ 'a' is lt 'b' }}",
+    "{% set ns = namespace() %}{% set ns.a = 1 %}{{ ns['a'] }}{{ ns.b is defined }}", "{% set a %}x{% endset %}{% set b = a ~ '!' %}{{ b|length }}",
     # errors that the template raises
     "{{ raise_exception('Roles must alternate') }}", "{% if messages is undefined %}{{ raise_exception('x' ~ n) }}{% endif %}",
 ]
@@ -129,18 +180,8 @@ CHATS = [
 ]
 
 
-def raise_exception(message):
-    raise TemplateError(message)
-
-
-def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
 def main():
-    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    env.filters["tojson"] = tojson
-    env.globals["raise_exception"] = raise_exception
+    env = differential.environment()
     with open(DEMO, encoding="utf-8") as f:
         demo = f.read()
     chats = [{**CHAT, "add_generation_prompt": g, "messages": CHAT["messages"][k:]} for g in (True, False) for k in (0, 1)]
@@ -150,7 +191,7 @@ def main():
         case = {"template": template, "variables": variables if variables is not DATA else "DATA"}
         try:
             case["text"] = env.from_string(template).render(**variables)
-        except (TemplateError, TypeError, ZeroDivisionError, ValueError, AttributeError) as error:
+        except (TemplateError, TypeError, ZeroDivisionError, ValueError, AttributeError, OverflowError) as error:
             case["error"] = str(error)
         cases.append(case)
     json.dump({"DATA": DATA, "cases": cases}, sys.stdout, ensure_ascii=True, indent=0, separators=(",", ":"))

@@ -1,0 +1,282 @@
+/* Installs from a hub that end at any moment: killed, cut off from the network, out of power with everything
+ * lost that was not synced. However often, a resume ends in the same bytes, and no output exists in between
+ * that is not complete. */
+#include "hub_fixture.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { RANDOM_KILLS = 200 };
+
+static char *snapshot, *root, *whole;
+static struct httpd hub = {.commit = HUB_COMMIT, .digests = true};
+static const char *url;
+
+static struct hub_run to(const char *output, bool resume)
+{
+    struct hub_run run = hub_run_to(output, &hub);
+    run.url = url;
+    run.install.resume = resume;
+    return run;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    hub_unset_proxies();
+    snapshot = fx_snapshot();
+    hub_write_digests(snapshot);
+    root = fx_temp_fast();
+    whole = fx_path(root, "whole.gturbo");
+    hub.dir = snapshot;
+    httpd_start(&hub);
+    url = strdup(hub_url(&hub));
+    struct hub_run run = to(whole, false);
+    assert_ok(hub_install(&run, NULL, err));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    httpd_stop(&hub);
+    free((char *)(uintptr_t)url);
+    fx_drop(snapshot);
+    fx_drop(root);
+    return 0;
+}
+
+/* The thread sanitizer ends a child that was forked beside other threads and starts its own. */
+static void skip_where_forks_cannot_start_threads(void)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+}
+
+/* ---- killed ---- */
+
+static pid_t start(const char *output)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct hub_run run = to(output, true);
+        sluice_error e = {0};
+        sluice_status status = hub_install(&run, NULL, &e);
+        if (status != SLUICE_OK && status != SLUICE_E_EXISTS)
+            (void)fprintf(stderr, "%s\n", e.detail);
+        _exit(status == SLUICE_OK || status == SLUICE_E_EXISTS ? 0 : 1);
+    }
+    return child;
+}
+
+/* True when the child was killed; failing by itself fails the test. */
+static bool killed(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        return true;
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    return false;
+}
+
+static void killed_at_random_moments(void **state)
+{
+    (void)state;
+    skip_where_forks_cannot_start_threads();
+    char *output = fx_path(root, "killed.gturbo");
+    unsigned kills = 0, finished = 0, runs = 0, wanted = (unsigned)scaled(RANDOM_KILLS, 12);
+    uint64_t seed = 20261129, begin = clock_ns();
+    assert_false(killed(start(output)));
+    uint64_t whole_ns = clock_ns() - begin;
+    hub_wipe(output);
+    while (kills < wanted) {
+        assert_true(++runs < 40 * RANDOM_KILLS);
+        pid_t child = start(output);
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        uint64_t after = whole_ns * (seed >> 40) / (1u << 24);
+        struct timespec pause = {(time_t)(after / 1000000000u), (long)(after % 1000000000u)};
+        (void)nanosleep(&pause, NULL);
+        (void)kill(child, SIGKILL);
+        bool dead = killed(child);
+        kills += dead;
+        if (access(output, F_OK) == 0)
+            fx_assert_same_dir(whole, output);
+        if (!dead) {
+            finished++;
+            fx_assert_clean(output);
+            hub_wipe(output);
+        }
+    }
+    struct hub_run run = to(output, true);
+    sluice_error e = {0};
+    sluice_status status = hub_install(&run, NULL, &e);
+    if (status != SLUICE_OK && status != SLUICE_E_EXISTS)
+        fx_fail("the last resume says: %s", e.detail);
+    fx_assert_same_dir(whole, output);
+    (void)printf("%u kills, %u runs came through\n", kills, finished);
+    hub_wipe(output);
+}
+
+/* ---- cut off ---- */
+
+/* The network goes away after each number of requests in turn. */
+static void cut_off_at_every_request(void **state)
+{
+    (void)state;
+    char *output = fx_path(root, "cut.gturbo");
+    unsigned step = (unsigned)scaled(9, 29), n = 0;
+    for (;; n += step) {
+        struct hub_run run = to(output, false);
+        run.limits.attempts = 1;
+        httpd_strike(&hub, HTTPD_CLOSE, n, 1000000);
+        sluice_error e = {0};
+        sluice_status status = hub_install(&run, NULL, &e);
+        bool struck = atomic_load(&hub.struck) > 0;
+        httpd_strike(&hub, HTTPD_GOOD, 0, 0);
+        if (!struck)
+            break;
+        assert_int_equal(status, SLUICE_E_IO);
+        assert_int_not_equal(access(output, F_OK), 0);
+        run = to(output, true);
+        assert_ok(hub_install(&run, NULL, err));
+        fx_assert_same_dir(whole, output);
+        fx_assert_clean(output);
+        hub_wipe(output);
+    }
+    assert_true(n > 50);
+    fx_assert_same_dir(whole, output);
+    hub_wipe(output);
+}
+
+/* ---- failing writes, and power ---- */
+
+/* The n-th operation of a kind fails, and with `dark` everything that was not synced until then is lost too.
+ */
+static bool fails_once(enum fault_kind kind, uint64_t n, bool dark)
+{
+    char *output = fx_path(root, "faulty.gturbo");
+    struct hub_run run = to(output, false);
+    run.range_bytes = 16384;
+    run.limits.head_bytes = 4096; /* few requests: they are not what fails here */
+    run.limits.buffer_bytes = 128 << 10;
+    sluice_error e = {0};
+    if (dark)
+        fault_remember_writes();
+    fault_arm(kind, n);
+    sluice_status status = hub_install(&run, NULL, &e);
+    bool fired = fault_fired(kind);
+    fault_arm(kind, 0);
+    unsigned lost = dark ? fault_lose_writes() : 0;
+    assert_true(!dark || fired || lost == 0); /* of a finished install nothing may be lost */
+    if (fired)
+        assert_true(status != SLUICE_OK && e.detail[0]);
+    else
+        assert_int_equal(status, SLUICE_OK);
+    if (access(output, F_OK) == 0)
+        fx_assert_same_dir(whole, output);
+    if (fired) {
+        run.install.resume = true;
+        sluice_error again = {0};
+        /* A lost journal has its old content or is refused with what to do. */
+        if (hub_install(&run, NULL, &again) != SLUICE_OK)
+            fx_fail("after operation %llu of kind %d failed (%s), a resume says: %s", (unsigned long long)n,
+                    (int)kind, e.detail, again.detail);
+    }
+    fx_assert_same_dir(whole, output);
+    fx_assert_clean(output);
+    hub_wipe(output);
+    return fired;
+}
+
+static void sweep(bool dark)
+{
+    static const enum fault_kind KINDS[] = {FAULT_WRITE, FAULT_FSYNC, FAULT_RENAME};
+    uint64_t step = scaled(1, 11);
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
+        uint64_t n = 1;
+        while (fails_once(KINDS[i], n, dark))
+            n += step;
+        assert_true(n > 10);
+    }
+}
+
+static void every_write_sync_and_rename_fails_once(void **state)
+{
+    (void)state;
+    sweep(false);
+}
+
+static void power_is_lost(void **state)
+{
+    (void)state;
+    sweep(true);
+}
+
+/* ---- two at once, and a tampered partial ---- */
+
+static void two_installers(void **state)
+{
+    (void)state;
+    skip_where_forks_cannot_start_threads();
+    char *output = fx_path(root, "two.gturbo");
+    unsigned busy = 0, done = 0;
+    atomic_store(&hub.pause_us, 2000);
+    pid_t children[3];
+    for (size_t i = 0; i < 3; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            struct hub_run run = to(output, true);
+            sluice_status status = hub_install(&run, NULL, NULL);
+            _exit(status == SLUICE_OK ? 0 : status == SLUICE_E_BUSY || status == SLUICE_E_EXISTS ? 3 : 1);
+        }
+    }
+    for (size_t i = 0; i < 3; i++) {
+        int status;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 1);
+        done += WEXITSTATUS(status) == 0;
+        busy += WEXITSTATUS(status) == 3;
+    }
+    atomic_store(&hub.pause_us, 0);
+    assert_true(done >= 1);
+    assert_int_equal(done + busy, 3);
+    fx_assert_same_dir(whole, output);
+    fx_assert_clean(output);
+    hub_wipe(output);
+}
+
+static void tampered_partial_is_repaired(void **state)
+{
+    (void)state;
+    char *output = fx_path(root, "tampered.gturbo"), *partial = fx_path(root, "tampered.gturbo.partial");
+    struct hub_run run = to(output, false);
+    run.limits.attempts = 1;
+    httpd_strike(&hub, HTTPD_CLOSE, 60, 1000000);
+    assert_int_equal(hub_install(&run, NULL, NULL), SLUICE_E_IO);
+    httpd_strike(&hub, HTTPD_GOOD, 0, 0);
+    fx_flip(fx_path(partial, RESIDENT_NAME), 16384 + 100, true);
+    fx_flip(fx_path(partial, "packed_experts/layer_01.bin"), 10, true);
+    run = to(output, true);
+    assert_ok(hub_install(&run, NULL, err));
+    fx_assert_same_dir(whole, output);
+    hub_wipe(output);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_at_random_moments),
+        cmocka_unit_test(cut_off_at_every_request),
+        cmocka_unit_test(every_write_sync_and_rename_fails_once),
+        cmocka_unit_test(power_is_lost),
+        cmocka_unit_test(two_installers),
+        cmocka_unit_test(tampered_partial_is_repaired),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
