@@ -27,7 +27,7 @@ endif
 .SECONDARY:
 
 VERSION   := $(shell sed -n 's/^.define SLUICE_VERSION "\(.*\)"/\1/p' include/sluice.h)
-LIB_PKGS  := jansson libcrypto libpcre2-8 libutf8proc liburing libcurl
+LIB_PKGS  := jansson libcrypto libpcre2-8 libutf8proc liburing libcurl hwloc
 CLI_PKGS  := libedit
 TEST_PKGS := cmocka
 

@@ -116,16 +116,22 @@ static void bench_linear(struct work *w)
 {
     for (uint32_t bits = 2; bits <= 8; bits *= 2) {
         const double values = (double)OUTPUTS * COLS, bytes = values * bits / 8 + values / GROUP * 4;
+        const struct {
+            const char *name;
+            work_fn *fn;
+            bool wide;
+        } KINDS[] = {{"8 bits", affine_i8, false}, {"15 bits", affine_i8, true}, {"f32", affine_f32, false}};
         w->mat.bits = w->quant.bits = (uint8_t)bits;
-        quantize(w);
-        w->rows = 1;
-        printf("  %u-bit, int8 activations: %6.2f GB/s", bits, bytes / time_of(affine_i8, w) / 1e9);
-        w->rows = ROWS;
-        printf(", %6.1f G multiply-adds/s at %u rows", values * ROWS / time_of(affine_i8, w) / 1e9, ROWS);
-        w->rows = 1;
-        printf(";  f32: %5.2f GB/s", bytes / time_of(affine_f32, w) / 1e9);
-        w->rows = ROWS;
-        printf(", %5.1f G\n", values * ROWS / time_of(affine_f32, w) / 1e9);
+        printf("  %u-bit weights;", bits);
+        for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
+            w->quant.wide = KINDS[i].wide;
+            quantize(w);
+            w->rows = 1;
+            printf(" activations of %s: %5.2f GB/s", KINDS[i].name, bytes / time_of(KINDS[i].fn, w) / 1e9);
+            w->rows = ROWS;
+            printf(", %5.1f G/s;", values * ROWS / time_of(KINDS[i].fn, w) / 1e9);
+        }
+        printf("\n");
     }
 }
 
@@ -151,10 +157,16 @@ int main(int argc, char **argv)
     const size_t groups = (size_t)OUTPUTS * COLS / GROUP;
     uint32_t group_stride = (COLS / GROUP + LANES - 1) / LANES * LANES;
     struct work w = {
-        .mat = {DTYPE_AFFINE, 4, GROUP, OUTPUTS, COLS, filled((size_t)OUTPUTS * COLS), filled_bf16(groups),
-                filled_bf16(groups)},
-        .quant = {filled((size_t)ROWS * COLS), filled_floats((size_t)ROWS * group_stride),
-                  filled_floats((size_t)ROWS * group_stride), COLS, GROUP, COLS, group_stride, 4},
+        .mat = {.dtype = DTYPE_AFFINE,
+                .bits = 4,
+                .group_size = GROUP,
+                .rows = OUTPUTS,
+                .cols = COLS,
+                .weight = filled((size_t)OUTPUTS * COLS),
+                .scales = filled_bf16(groups),
+                .biases = filled_bf16(groups)},
+        .quant = {filled((size_t)2 * ROWS * COLS), filled_floats((size_t)ROWS * group_stride),
+                  filled_floats((size_t)ROWS * group_stride), COLS, GROUP, COLS, group_stride, 4, false},
         .x = filled_floats((size_t)ROWS * COLS),
         .y = filled_floats((size_t)ROWS * COLS),
         .scratch = filled_floats(ATTEND_SCRATCH_FLOATS(DIM)),

@@ -22,7 +22,7 @@ extern const struct flag request_rows[REQUEST_ROWS];
 /* Commands take neighbouring rows: all of them, those of thinking, or those that change the prompt. */
 #define REQUEST_ROWS_OF(structure, member, words, from, count)                                               \
     {                                                                                                        \
-        .title = words, .rows = request_rows + (from), .n = (count), .base = offsetof(structure, member)     \
+        .title = (words), .rows = request_rows + (from), .n = (count), .base = offsetof(structure, member)   \
     }
 #define REQUEST_GROUP(structure, member)                                                                     \
     REQUEST_ROWS_OF(structure, member, "Thinking, tools and the answer's shape", 0, REQUEST_ROWS)

@@ -19,6 +19,7 @@ build     pc:libcrypto                            libssl-dev
 build     pc:libpcre2-8                           libpcre2-dev
 build     pc:libutf8proc                          libutf8proc-dev
 build     pc:liburing                             liburing-dev
+build     pc:hwloc                                libhwloc-dev
 build     pc:libedit                              libedit-dev
 build     pc:libcurl                              libcurl4-openssl-dev
 test      pc:cmocka                               libcmocka-dev
@@ -35,6 +36,7 @@ arm64     pc-arm64:libcrypto                      libssl-dev:arm64
 arm64     pc-arm64:libpcre2-8                     libpcre2-dev:arm64
 arm64     pc-arm64:libutf8proc                    libutf8proc-dev:arm64
 arm64     pc-arm64:liburing                       liburing-dev:arm64
+arm64     pc-arm64:hwloc                          libhwloc-dev:arm64
 arm64     pc-arm64:libedit                        libedit-dev:arm64
 arm64     pc-arm64:libcurl                        libcurl4-openssl-dev:arm64
 arm64     pc-arm64:cmocka                         libcmocka-dev:arm64

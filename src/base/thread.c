@@ -1,13 +1,13 @@
 #include "base/thread.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/fault.h"
 #include "base/mem.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -150,35 +150,50 @@ static void wake_all(struct pool *pool)
 
 uint32_t thread_available(void)
 {
-    /* The kernel refuses a mask shorter than its own, and a cpu_set_t holds only 1024. */
-    for (size_t cpus = CPU_SETSIZE; cpus <= (size_t)CPU_SETSIZE * 64; cpus *= 2) {
-        cpu_set_t *set = CPU_ALLOC(cpus);
-        if (!set)
-            break;
-        size_t bytes = CPU_ALLOC_SIZE(cpus);
-        int rc = sched_getaffinity(0, bytes, set), errnum = errno;
-        int n = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
-        CPU_FREE(set);
-        if (n > 0)
-            return (uint32_t)n;
-        if (rc == 0 || errnum != EINVAL)
-            break;
+    struct cores *cores;
+    if (cores_open(&cores, NULL) != SLUICE_OK)
+        return 1;
+    uint32_t n = cores_count(cores);
+    cores_close(cores);
+    return n;
+}
+
+/* The caller's thread keeps its freedom and is lane 0; the workers get the other cores, one each. */
+static int start_workers(struct pool *pool, struct cores *cores)
+{
+    int failed = 0;
+    /* Signals belong to the caller's threads, never to a worker. */
+    sigset_t all, old;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (pool->n_workers + 1 < pool->lanes && !failed) {
+        struct worker *worker = &pool->workers[pool->n_workers];
+        worker->pool = pool;
+        failed = fault_hit(FAULT_ALLOC) ? ENOMEM : pthread_create(&worker->thread, NULL, worker_main, worker);
+        pool->n_workers += !failed;
+        if (!failed)
+            (void)cores_bind(cores, worker->thread, pool->n_workers);
     }
-    return 1;
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return failed;
 }
 
 sluice_status pool_open(struct pool **out, uint32_t lanes, sluice_error *err)
 {
     *out = NULL;
-    if (lanes == 0)
-        lanes = thread_available();
     if (lanes > LANES_MAX)
         return err_set(err, SLUICE_E_ARGUMENT, "%u threads were asked for, the most is %d", lanes, LANES_MAX);
+    struct cores *cores;
+    TRY(cores_open(&cores, err));
+    if (lanes == 0)
+        lanes = cores_count(cores) < LANES_MAX ? cores_count(cores) : LANES_MAX;
+    cores_prefer_near(cores, lanes);
     struct pool *pool = mem_calloc(1, sizeof *pool);
     struct worker *workers = mem_calloc(lanes, sizeof *workers);
     if (!pool || !workers) {
         mem_free(pool);
         mem_free(workers);
+        cores_close(cores);
         return err_memory(err, sizeof *pool + lanes * sizeof *workers, "the thread pool");
     }
     pool->workers = workers;
@@ -187,18 +202,8 @@ sluice_status pool_open(struct pool **out, uint32_t lanes, sluice_error *err)
     (void)pthread_mutex_init(&pool->lock, NULL);
     (void)pthread_cond_init(&pool->wake, NULL);
     (void)pthread_cond_init(&pool->done, NULL);
-    /* Signals belong to the caller's threads, never to a worker. */
-    sigset_t all, old;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = 0;
-    while (pool->n_workers + 1 < lanes && !failed) {
-        struct worker *worker = &workers[pool->n_workers];
-        worker->pool = pool;
-        failed = fault_hit(FAULT_ALLOC) ? ENOMEM : pthread_create(&worker->thread, NULL, worker_main, worker);
-        pool->n_workers += !failed;
-    }
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int failed = start_workers(pool, cores);
+    cores_close(cores);
     if (failed) {
         pool_close(pool);
         return err_errno(err, failed, "cannot start %u threads", lanes);

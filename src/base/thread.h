@@ -17,7 +17,8 @@
 struct pool;
 typedef void (*pool_fn)(void *arg, uint32_t lane, uint32_t lanes);
 
-/* lanes 0: one per processor that this process may use. */
+/* lanes 0: one per core that the calling thread may use. Workers are bound to cores of their own as long as
+ * there are some, near each other; what runs on a caller's thread is not. */
 sluice_status pool_open(struct pool **pool, uint32_t lanes, sluice_error *err);
 void pool_close(struct pool *pool); /* NULL is fine */
 uint32_t pool_lanes(const struct pool *pool);
@@ -31,7 +32,9 @@ void pool_run_parts(struct pool *pool, uint32_t parts, pool_fn fn, void *arg);
  * all may be cut short), and the lanes' numbers of units differ by at most one. */
 void pool_share(size_t n, size_t grain, uint32_t lane, uint32_t lanes, size_t *begin, size_t *end);
 
-/* Processors this process may use (its affinity mask), at least 1. */
+/* Cores that the calling thread may use (its affinity mask), at least 1; hardware threads of a core count
+ * once.
+ */
 uint32_t thread_available(void);
 
 #endif

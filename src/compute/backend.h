@@ -21,7 +21,7 @@
  * BF16 [rows, cols / group_size]; value = scale * code + bias. Others: `weight` holds the values. */
 struct mat {
     enum dtype dtype;
-    bool precise;  /* f32 activations in int8 mode too, where their rounding costs too much quality */
+    bool precise;  /* 15-bit activations in int8 mode, where rounding to 8 bits costs too much quality */
     bool plus_one; /* a vector whose values are those stored, plus 1 */
     uint8_t bits;
     uint16_t group_size;

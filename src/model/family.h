@@ -152,6 +152,7 @@ struct forward {
     struct expert_cache *experts;
     struct kv_cache *kv;
     struct recurrent *recurrent;
+    uint32_t mark; /* after so many rows, recurrent_mark() each layer; 0: not in this call */
     bool trial;    /* the rows may not count: leave recurrent state as it is and log what settle() needs */
     bool drafting; /* keep what the drafting layer goes on from */
     void *scratch; /* of family->scratch_open */

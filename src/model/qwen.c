@@ -166,14 +166,20 @@ void qwen_attend(const struct qwen *g, struct forward *f, struct qwen_scratch *s
     trace_f32(f, l, "attention.residual", s->h, n, hidden);
 }
 
-/* The part of a DeltaNet layer that has a state: rows of u, a and b through `view`, outputs to s->o. */
+/* The part of a DeltaNet layer that has a state: rows [from, to) of u, a and b through `view`, outputs to
+ * s->o. */
 static void recur(const struct qwen *g, struct forward *f, struct qwen_scratch *s,
-                  const struct qwen_layer *layer, const struct recurrent_view *view)
+                  const struct qwen_layer *layer, const struct recurrent_view *view, uint32_t from,
+                  uint32_t to)
 {
     const struct backend_ops *ops = f->backend->ops;
-    ops->short_conv(f->backend, layer->w[QW_CONV], view->tail, s->u, f->n_rows, s->c);
-    ops->delta_rule(f->backend, &g->delta, s->c, s->a, s->b, layer->w[QW_A_LOG], layer->w[QW_DT_BIAS],
-                    f->n_rows, view->state, s->o);
+    const size_t heads = g->delta.value_heads, channels = g->conv_channels;
+    float *c = s->c + from * channels;
+    if (from == to)
+        return;
+    ops->short_conv(f->backend, layer->w[QW_CONV], view->tail, s->u + from * channels, to - from, c);
+    ops->delta_rule(f->backend, &g->delta, c, s->a + from * heads, s->b + from * heads, layer->w[QW_A_LOG],
+                    layer->w[QW_DT_BIAS], to - from, view->state, s->o + from * heads * g->delta.value_dim);
 }
 
 /* One row of the log: u, a, b. */
@@ -219,7 +225,10 @@ static void delta(const struct qwen *g, struct forward *f, struct qwen_scratch *
     const struct recurrent_view view = recurrent_begin(f->recurrent, l, f->trial);
     if (f->trial)
         log_rows(g, f, s, view.log);
-    recur(g, f, s, layer, &view);
+    recur(g, f, s, layer, &view, 0, f->mark);
+    if (f->mark)
+        recurrent_mark(f->recurrent, l);
+    recur(g, f, s, layer, &view, f->mark, n);
     trace_f32(f, (int32_t)l, "delta.out", s->o, n, heads * g->delta.value_dim);
 
     phase_enter(f->clock, PHASE_PROJECTIONS);
@@ -357,7 +366,7 @@ static void qwen_settle(const struct model *m, struct forward *f)
             continue;
         const struct recurrent_view view = recurrent_begin(f->recurrent, l, false);
         unlog_rows(g, f, s, view.log);
-        recur(g, f, s, &g->layers[l], &view);
+        recur(g, f, s, &g->layers[l], &view, 0, f->n_rows);
     }
     if (f->drafting)
         qwen_draft_settle(g, f);

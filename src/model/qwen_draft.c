@@ -38,6 +38,10 @@ void qwen_draft_follow(const struct qwen *g, struct forward *f, struct qwen_scra
      * of all has none before it, and completes no pair. */
     memcpy(s->earlier, view.tail, width * sizeof *s->earlier);
     memcpy(s->earlier + width, s->x, (size_t)(n - 1) * width * sizeof *s->earlier);
+    if (f->mark) {
+        memcpy(view.tail, s->x + (size_t)(f->mark - 1) * width, width * sizeof *view.tail);
+        recurrent_mark(f->recurrent, place);
+    }
     memcpy(view.tail, s->x + (size_t)(n - 1) * width, width * sizeof *view.tail);
     if (n == first)
         return;

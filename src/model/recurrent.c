@@ -72,10 +72,10 @@ void recurrent_clear(struct recurrent *r)
     r->position = r->checkpoint_at = 0;
 }
 
-void recurrent_mark(struct recurrent *r)
+void recurrent_mark(struct recurrent *r, uint32_t layer)
 {
-    memcpy(r->checkpoint, r->values, r->n_values * sizeof *r->values);
-    r->checkpoint_at = r->position;
+    const float *state = r->views[layer].state;
+    memcpy(r->checkpoint + (state - r->values), state, state_floats(&r->shapes[layer]) * sizeof *state);
 }
 
 uint32_t recurrent_recover(struct recurrent *r)

@@ -49,8 +49,9 @@ struct recurrent_view recurrent_begin(struct recurrent *r, uint32_t layer, bool 
 
 /* Back to before the first token. */
 void recurrent_clear(struct recurrent *r);
-/* Remember the state as it is, in place of the last checkpoint. */
-void recurrent_mark(struct recurrent *r);
+/* Remember a layer's state as it is for the checkpoint under way, which the caller brackets: checkpoint_at is
+ * 0 until every layer was marked at the same position, then that position. */
+void recurrent_mark(struct recurrent *r, uint32_t layer);
 /* Go to the latest copy at or before `position`: the state itself, the checkpoint, or nothing. A checkpoint
  * beyond `position` is forgotten: it belongs to tokens that are gone. Returns the position reached. */
 uint32_t recurrent_rewind(struct recurrent *r, uint32_t position);

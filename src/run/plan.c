@@ -159,7 +159,7 @@ static void describe_experts(const struct gturbo *store, const struct model *mod
 
 /* ---- the prefill chunk ---- */
 
-enum { CHUNK_LEAST = 128, CHUNK_MOST = 2048 };
+enum { CHUNK_LEAST = 128, CHUNK_ALL_FIT = 512, CHUNK_MOST = 2048 };
 
 static uint64_t sessions_bytes(const sluice_engine_options *options, const struct model *model,
                                uint32_t chunk)
@@ -188,17 +188,21 @@ static bool all_fit(const sluice_engine_options *options, const struct gturbo *s
 
 /* Rows of a chunk. An expert that is not in memory is read once per chunk, so where not all of them fit,
  * twice the rows is half the reading per token; an eighth of what the budget leaves beyond the minimum is
- * well spent on that. Where all fit, 128 rows already use each weight often enough. */
+ * well spent on that. Where all fit, more rows only share the unpacking of an expert's weights: of 512 rows,
+ * 32 meet each expert of a 26B-A4B shape, and its experts take two thirds of the time that they take with 128
+ * rows; further rows gain nothing, and none is worth an expert's place. */
 static uint32_t choose_chunk(const sluice_engine_options *options, const struct gturbo *store,
                              const struct model *model, uint64_t beyond_minimum, uint64_t least_slots_bytes)
 {
     uint32_t chunk = least_chunk(options);
-    if (options->prefill_chunk_tokens || model->n_experts == 0 ||
-        all_fit(options, store, beyond_minimum + least_slots_bytes))
+    if (options->prefill_chunk_tokens || model->n_experts == 0)
         return chunk;
-    uint64_t least = sessions_bytes(options, model, chunk);
-    for (uint32_t next = chunk * 2; next <= options->context_tokens && next <= CHUNK_MOST; next *= 2) {
-        if (sessions_bytes(options, model, next) - least > beyond_minimum / 8)
+    const uint64_t left = beyond_minimum + least_slots_bytes, least = sessions_bytes(options, model, chunk);
+    const bool fits = all_fit(options, store, left);
+    const uint32_t most = fits ? CHUNK_ALL_FIT : CHUNK_MOST;
+    for (uint32_t next = chunk * 2; next <= options->context_tokens && next <= most; next *= 2) {
+        const uint64_t more = sessions_bytes(options, model, next) - least;
+        if (more > beyond_minimum / 8 || (fits && !all_fit(options, store, left - more)))
             break;
         chunk = next;
     }

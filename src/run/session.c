@@ -174,14 +174,14 @@ sluice_status session_run_forward(sluice_session *s, struct forward *f, sluice_e
     return status;
 }
 
-/* Where appending ends chunks early: a checkpoint shortly before the end of a prompt lets the next prompt go
- * on from there when it differs only in how it opened the answer ("<think>" or not). */
+/* A checkpoint shortly before the end of a prompt lets the next prompt go on from there when it differs only
+ * in how it opened the answer ("<think>" or not). Returns its position; 0: none. */
 enum { CHECKPOINT_BACK = 8 };
 
 static uint32_t checkpoint_at(const sluice_session *s, size_t n_ids, bool decoding)
 {
     uint64_t end = s->kv.length + n_ids;
-    bool wanted = has_recurrent(s) && !decoding && !s->tracer && n_ids > 1 && end > CHECKPOINT_BACK;
+    bool wanted = has_recurrent(s) && !decoding && n_ids > 1 && end > CHECKPOINT_BACK;
     return wanted ? (uint32_t)(end - CHECKPOINT_BACK) : 0;
 }
 
@@ -193,12 +193,10 @@ static size_t even_share(size_t left, size_t most)
     return 1 + (left - 1) / parts;
 }
 
-/* Rows from `position` on, `end` excluded, so that a chunk ends where a checkpoint is due. */
-static uint32_t chunk_rows(const sluice_session *s, uint32_t position, uint32_t end, uint32_t mark)
+/* Rows of the next chunk from `position` on. */
+static uint32_t chunk_rows(const sluice_session *s, uint32_t position, uint32_t end)
 {
     uint32_t chunk = s->engine->options.prefill_chunk_tokens, left = end - position;
-    if (mark > position && mark < end)
-        left = mark - position;
     if (s->engine->even_chunks && left > chunk)
         chunk = (uint32_t)even_share(left, chunk);
     return left < chunk ? left : chunk;
@@ -210,7 +208,7 @@ static sluice_status catch_up(sluice_session *s, bool decoding, struct lease_sta
     while (has_recurrent(s) && s->recurrent.position < s->kv.length) {
         uint32_t position = s->recurrent.position;
         struct forward f =
-            session_forward(s, position, chunk_rows(s, position, s->kv.length, 0), decoding, stats);
+            session_forward(s, position, chunk_rows(s, position, s->kv.length), decoding, stats);
         f.mode = LOGITS_NONE;
         f.tracer = NULL;
         f.watch = NULL; /* recorded when it was first computed */
@@ -221,15 +219,22 @@ static sluice_status catch_up(sluice_session *s, bool decoding, struct lease_sta
     return SLUICE_OK;
 }
 
-static sluice_status forward_chunk(sluice_session *s, uint32_t n, bool decoding, enum logits_mode mode,
-                                   sluice_logits_fn sink, void *sink_user, struct lease_stats *stats,
-                                   sluice_error *err)
+static sluice_status forward_chunk(sluice_session *s, uint32_t n, uint32_t mark, bool decoding,
+                                   enum logits_mode mode, sluice_logits_fn sink, void *sink_user,
+                                   struct lease_stats *stats, sluice_error *err)
 {
     struct forward f = session_forward(s, s->kv.length, n, decoding, stats);
     f.mode = mode;
     f.sink = sink;
     f.sink_user = sink_user;
+    const bool marks = mark > s->kv.length && mark <= s->kv.length + n;
+    if (marks) {
+        f.mark = mark - s->kv.length;
+        s->recurrent.checkpoint_at = 0; /* until all of it is there */
+    }
     TRY(session_run_forward(s, &f, err));
+    if (marks)
+        s->recurrent.checkpoint_at = mark;
     if (s->recorder)
         recorder_commit(s->recorder, s->kv.length, n, decoding);
     s->kv.length += n;
@@ -275,16 +280,14 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
     size_t done = 0;
     const uint32_t end = s->kv.length + (uint32_t)n_ids, mark = checkpoint_at(s, n_ids, decoding);
     while (done < n_ids && status == SLUICE_OK) {
-        uint32_t n = chunk_rows(s, s->kv.length, end, mark);
+        uint32_t n = chunk_rows(s, s->kv.length, end);
         enum logits_mode mode = last_mode == LOGITS_ALL || n == n_ids - done ? last_mode : LOGITS_NONE;
         if (atomic_load(&s->cancel))
             status = err_set(err, SLUICE_E_CANCELLED, "cancelled");
         else
-            status = forward_chunk(s, n, decoding, mode, sink, sink_user, &io, err);
+            status = forward_chunk(s, n, mark, decoding, mode, sink, sink_user, &io, err);
         if (status == SLUICE_OK)
             done += n;
-        if (status == SLUICE_OK && mark && s->kv.length == mark)
-            recurrent_mark(&s->recurrent);
     }
     s->has_logits = status == SLUICE_OK && last_mode != LOGITS_NONE;
     phase_enter(clock, PHASE_OTHER);

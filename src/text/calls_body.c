@@ -75,13 +75,14 @@ static sluice_status set_once(struct body *b, json_t *object, const char *key, s
 {
     char *name = mem_strndup(key, n);
     sluice_status status = SLUICE_OK;
-    if (!name || !value || !object)
-        status = err_memory(b->err, n, "a tool call");
-    else if (memchr(key, '\0', n) || utf8_valid_prefix(key, n) != n)
-        status = wrong(b, "a key is not text");
-    else if (json_object_get(object, name))
-        status = wrong(b, "a key comes twice");
-    else if (json_object_set(object, name, value) != 0)
+    if (name && value && object && !json_object_get(object, name) && !memchr(key, '\0', n) &&
+        utf8_valid_prefix(key, n) == n)
+        status = json_object_set(object, name, value) == 0 ? SLUICE_OK : SLUICE_E_MEMORY;
+    else if (name && value && object)
+        status = wrong(b, "a key comes twice, or is not text");
+    else
+        status = SLUICE_E_MEMORY;
+    if (status == SLUICE_E_MEMORY)
         status = err_memory(b->err, n, "a tool call");
     json_decref(value);
     mem_free(name);

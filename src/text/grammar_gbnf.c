@@ -323,7 +323,7 @@ static void definition(struct gbnf *g)
     g->at += 3;
     skip(g, true);
     uint32_t rule = rule_named(g, name, &named);
-    if (!good(g))
+    if (!good(g) || !named)
         return;
     if (named->defined)
         (void)grammar_fail(g->b, SLUICE_E_FORMAT, "the grammar, line %d: rule \"%s\" is defined twice",

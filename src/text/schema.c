@@ -280,9 +280,14 @@ static void other_key(struct schema_rules *s, struct key_tree tree, uint32_t fre
     struct grammar_range *taken = mem_alloc((tree.n + 3) * sizeof *taken);
     struct grammar_range *left = mem_alloc((tree.n + 5) * sizeof *left);
     const char **next = mem_alloc((tree.n + 1) * sizeof *next);
-    if (!taken || !left || !next)
+    if (!taken || !left || !next) {
         (void)grammar_fail(b, SLUICE_E_MEMORY, "not enough memory for a schema");
-    memcpy(taken, BARRED, good(s) ? sizeof BARRED : 0);
+        mem_free(taken);
+        mem_free(left);
+        mem_free(next);
+        return;
+    }
+    memcpy(taken, BARRED, sizeof BARRED);
     n = 3;
     for (size_t i = 0; i < tree.n && good(s); i++) {
         uint32_t cp;

@@ -8,7 +8,7 @@ tab=$(printf '\t')
 operands_of() {
     case $1 in
     demo | help | models | list) ;;
-    trace-diff) echo "nothing-a nothing-b" ;;
+    trace-diff | apply-template) echo "nothing-a nothing-b" ;;
     *) echo "nothing" ;;
     esac
 }

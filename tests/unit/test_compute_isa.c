@@ -27,7 +27,7 @@ static float *mixed_floats(size_t n)
 }
 
 static void compare_quantized(const struct cpu_kernels *isa, uint32_t bits, uint32_t group, uint32_t groups,
-                              uint32_t rows, bool extreme)
+                              uint32_t rows, bool extreme, bool wide)
 {
     const uint32_t cols = group * groups, outputs = 19;
     struct stored m = random_affine(outputs, cols, bits, group);
@@ -39,9 +39,10 @@ static void compare_quantized(const struct cpu_kernels *isa, uint32_t bits, uint
         struct quant q = {.cols = cols,
                           .group_size = group,
                           .bits = (uint8_t)bits,
+                          .wide = wide,
                           .code_stride = (cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT,
                           .group_stride = (groups + 15) / 16 * 16};
-        q.codes = aligned_alloc(64, (size_t)rows * q.code_stride);
+        q.codes = aligned_alloc(64, (size_t)rows * 2 * q.code_stride);
         q.scales = aligned_alloc(64, (size_t)rows * q.group_stride * 4);
         q.sums = aligned_alloc(64, (size_t)rows * q.group_stride * 4);
         y[i] = new_floats((size_t)rows * outputs);
@@ -71,13 +72,14 @@ static void compare_quantized(const struct cpu_kernels *isa, uint32_t bits, uint
 static void compare_affine(const struct cpu_kernels *isa)
 {
     const uint32_t bits[] = {2, 4, 8}, sizes[] = {32, 64, 128}, counts[] = {1, 3, 15, 16, 17, 44},
-                   rows[] = {1, 4, 13};
+                   rows[] = {1, 4, 13, 37};
     for (size_t b = 0; b < 3; b++)
         for (size_t s = 0; s < 3; s++)
             for (size_t c = 0; c < 6; c++)
-                for (size_t r = 0; r < 3; r++)
+                for (size_t r = 0; r < 4; r++)
                     for (int extreme = 0; extreme < 2; extreme++)
-                        compare_quantized(isa, bits[b], sizes[s], counts[c], rows[r], extreme);
+                        for (int wide = 0; wide < 2; wide++)
+                            compare_quantized(isa, bits[b], sizes[s], counts[c], rows[r], extreme, wide);
 }
 
 static void compare_dense(const struct cpu_kernels *isa)

@@ -5,12 +5,12 @@
 
 static struct cpu_kernels kernels;
 
-static struct quant new_quant(uint32_t rows, uint32_t cols, uint32_t group, uint32_t bits)
+static struct quant new_quant(uint32_t rows, uint32_t cols, uint32_t group, uint32_t bits, bool wide)
 {
-    struct quant q = {.cols = cols, .group_size = group, .bits = (uint8_t)bits};
+    struct quant q = {.cols = cols, .group_size = group, .bits = (uint8_t)bits, .wide = wide};
     q.code_stride = (cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT;
     q.group_stride = (cols / group + 15) / 16 * 16;
-    q.codes = test_malloc((size_t)rows * q.code_stride);
+    q.codes = test_malloc((size_t)rows * (1u + wide) * q.code_stride);
     q.scales = new_floats((size_t)rows * q.group_stride);
     q.sums = new_floats((size_t)rows * q.group_stride);
     return q;
@@ -23,9 +23,9 @@ static void free_quant(struct quant *q)
     test_free(q->sums);
 }
 
-static void multiply_i8(const struct mat *m, const float *x, uint32_t rows, float *y)
+static void multiply_i8(const struct mat *m, const float *x, uint32_t rows, bool wide, float *y)
 {
-    struct quant q = new_quant(rows, m->cols, m->group_size, m->bits);
+    struct quant q = new_quant(rows, m->cols, m->group_size, m->bits, wide);
     for (uint32_t r = 0; r < rows; r++)
         kernels.quantize_row(&q, r, x + (size_t)r * m->cols);
     kernels.affine_i8(m, 0, m->rows, &q, rows, y);
@@ -33,17 +33,18 @@ static void multiply_i8(const struct mat *m, const float *x, uint32_t rows, floa
 }
 
 /* The quantized activation k of a row, from its definition: float32 scale, nearest even, clamped. */
-static double quantized(const float *x, uint32_t k, uint32_t group)
+static double quantized(const float *x, uint32_t k, uint32_t group, bool wide)
 {
+    const float limit = wide ? QUANT_WIDE_MAX : QUANT_NARROW_MAX;
     const float *g = x + k / group * group;
     float most = 0;
     for (uint32_t i = 0; i < group; i++)
         most = fmaxf(most, fabsf(g[i]));
-    float s = most / 127.0f;
+    float s = most / limit;
     if (s == 0)
         return 0;
     float q = nearbyintf(x[k] / s);
-    return (double)s * (double)fminf(fmaxf(q, -127), 127);
+    return (double)s * (double)fminf(fmaxf(q, -limit), limit);
 }
 
 /* Relative rounding errors of at most this many float32 steps per term, of the sum of the terms' magnitudes:
@@ -51,12 +52,12 @@ static double quantized(const float *x, uint32_t k, uint32_t group)
 #define STEPS (8 * (double)FLT_EPSILON)
 
 static void check_affine(uint32_t rows, uint32_t outputs, uint32_t cols, uint32_t bits, uint32_t group,
-                         float magnitude)
+                         float magnitude, bool wide)
 {
     struct stored m = random_affine(outputs, cols, bits, group);
     float *x = random_floats((size_t)rows * cols, magnitude);
     float *y8 = new_floats((size_t)rows * outputs), *y32 = new_floats((size_t)rows * outputs);
-    multiply_i8(&m.mat, x, rows, y8);
+    multiply_i8(&m.mat, x, rows, wide, y8);
     kernels.affine_f32(&m.mat, 0, outputs, x, rows, y32);
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t o = 0; o < outputs; o++) {
@@ -64,7 +65,7 @@ static void check_affine(uint32_t rows, uint32_t outputs, uint32_t cols, uint32_
             const float *row = x + (size_t)r * cols;
             for (uint32_t k = 0; k < cols; k++) {
                 uint32_t g = k / group;
-                double w = weight_at(&m.mat, o, k), q = quantized(row, k, group);
+                double w = weight_at(&m.mat, o, k), q = quantized(row, k, group, wide);
                 double split = fabs((double)scale_at(&m.mat, m.mat.scales, o, g)) * code_at(&m.mat, o, k) +
                                fabs((double)scale_at(&m.mat, m.mat.biases, o, g));
                 exact += w * (double)row[k];
@@ -75,8 +76,9 @@ static void check_affine(uint32_t rows, uint32_t outputs, uint32_t cols, uint32_
             }
             size_t at = (size_t)r * outputs + o;
             assert_close((double)y32[at], exact, terms * STEPS + DBL_MIN, "f32 activations");
-            assert_close((double)y8[at], quant, quant_terms * STEPS + DBL_MIN, "int8 activations");
-            assert_close((double)y8[at], exact, error + (terms + quant_terms) * STEPS, "int8 against exact");
+            assert_close((double)y8[at], quant, quant_terms * STEPS + DBL_MIN, "integer activations");
+            assert_close((double)y8[at], exact, error + (terms + quant_terms) * STEPS,
+                         "integer against exact");
         }
     free_stored(&m);
     test_free(x);
@@ -91,11 +93,15 @@ static void test_affine(void **state)
     for (size_t b = 0; b < 3; b++)
         for (size_t g = 0; g < 3; g++)
             for (size_t c = 0; c < 6; c++) {
-                check_affine(1, 5, groups[g] * counts[c], bits[b], groups[g], 1);
-                check_affine(11, 3, groups[g] * counts[c], bits[b], groups[g], 30);
+                for (int wide = 0; wide < 2; wide++) {
+                    check_affine(1, 5, groups[g] * counts[c], bits[b], groups[g], 1, wide);
+                    check_affine(11, 3, groups[g] * counts[c], bits[b], groups[g], 30, wide);
+                }
             }
-    check_affine(3, 37, 704, 4, 64, 1e-20f);
-    check_affine(3, 37, 704, 4, 64, 1e20f);
+    for (int wide = 0; wide < 2; wide++) {
+        check_affine(3, 37, 704, 4, 64, 1e-20f, wide);
+        check_affine(3, 37, 704, 4, 64, 1e20f, wide);
+    }
 }
 
 /* Every row of codes at its largest, activations at theirs: the integer sums reach their bounds. */
@@ -114,14 +120,20 @@ static void test_affine_bounds(void **state)
                     put_u16((unsigned char *)m.memory[2] + 2, i, half_to_bf16(-1.0f));
                 }
                 float *x = new_floats(cols), y[2], y32[2];
-                for (uint32_t k = 0; k < cols; k++)
-                    x[k] = (float)sign * 127.0f;
-                multiply_i8(&m.mat, x, 1, y);
-                kernels.affine_f32(&m.mat, 0, 2, x, 1, y32);
-                /* All values are small integers and halves: both are exact. */
-                double want = sign * 127.0 * cols * (0.5 * ((1 << bits[b]) - 1) - 1);
-                assert_true((double)y[0] == want && (double)y[1] == want);
-                assert_true((double)y32[0] == want && (double)y32[1] == want);
+                for (int wide = 0; wide < 2; wide++) {
+                    const float most = wide ? QUANT_WIDE_MAX : QUANT_NARROW_MAX;
+                    for (uint32_t k = 0; k < cols; k++)
+                        x[k] = (float)sign * most;
+                    multiply_i8(&m.mat, x, 1, wide, y);
+                    kernels.affine_f32(&m.mat, 0, 2, x, 1, y32);
+                    /* Small integers and halves are exact; wide sums are rounded to float32's 24 bits. */
+                    double want = sign * (double)most * cols * (0.5 * ((1 << bits[b]) - 1) - 1);
+                    double near = wide ? fabs(want) * STEPS : 0;
+                    for (int i = 0; i < 2; i++) {
+                        assert_close((double)y[i], want, near, "integer activations at their bounds");
+                        assert_close((double)y32[i], want, near, "f32 activations");
+                    }
+                }
                 test_free(x);
                 free_stored(&m);
             }
@@ -147,7 +159,7 @@ static void test_quantize_edges(void **state)
     };
     for (size_t c = 0; c < sizeof CASES / sizeof *CASES; c++) {
         float x[64] = {CASES[c].first, CASES[c].second};
-        struct quant q = new_quant(1, 64, 32, 8); /* 8 bits: codes in their own order */
+        struct quant q = new_quant(1, 64, 32, 8, false); /* 8 bits: codes in their own order */
         x[40] = 1;
         kernels.quantize_row(&q, 0, x);
         assert_true(q.scales[0] == CASES[c].scale && q.scales[1] == 1 / 127.0f);
@@ -169,7 +181,7 @@ static void test_quantize_not_finite(void **state)
             struct stored m = random_affine(3, 128, bits[b], 64);
             float *x = random_floats(128, 1), y[3];
             x[77] = values[v];
-            multiply_i8(&m.mat, x, 1, y);
+            multiply_i8(&m.mat, x, 1, false, y);
             for (int o = 0; o < 3; o++)
                 assert_false(kernels.finite(y + o, 1)); /* seen, not hidden */
             free_stored(&m);
@@ -225,7 +237,7 @@ static void test_sum_shape(void **state)
     struct stored a = random_affine(1, 32 * 40, 4, 32);
     x = random_floats(a.mat.cols, 1);
     memset(lanes, 0, sizeof lanes);
-    multiply_i8(&a.mat, x, 1, &y);
+    multiply_i8(&a.mat, x, 1, false, &y);
     for (uint32_t g = 0; g < 40; g++) {
         const float *at = x + g * 32;
         float most = 0, *lane = &lanes[g % 16];

@@ -155,10 +155,10 @@ static void the_chunk_follows_the_budget(void **state)
     (void)state;
     sluice_plan plan;
     sluice_error err;
-    /* All experts fit: 128. Few slots and room: larger. A tight budget: 128 again. */
+    /* All experts fit: up to 512. Few slots and room: larger. A tight budget: 128. */
     sluice_engine_options options = {.expert_slots = SLUICE_SLOTS_ALL};
     EXPECT_OK(sluice_plan_install(install, &options, &plan, &err));
-    assert_int_equal(plan.prefill_chunk_tokens, 128);
+    assert_int_equal(plan.prefill_chunk_tokens, 512);
     uint64_t least = plan.minimum_bytes;
     options = (sluice_engine_options){.expert_slots = SLOTS, .memory_bytes = 1ull << 30};
     EXPECT_OK(sluice_plan_install(install, &options, &plan, &err));

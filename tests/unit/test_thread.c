@@ -248,7 +248,7 @@ static void lanes_default_to_the_affinity_mask(void **state)
 
     cpu_set_t old, one;
     assert_int_equal(sched_getaffinity(0, sizeof old, &old), 0);
-    assert_int_equal(thread_available(), CPU_COUNT(&old));
+    assert_true(thread_available() >= 1 && thread_available() <= (uint32_t)CPU_COUNT(&old));
     CPU_ZERO(&one);
     for (size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++)
         if (CPU_ISSET(cpu, &old))
@@ -268,7 +268,8 @@ static void too_many_lanes_are_refused(void **state)
     assert_null(pool);
 }
 
-/* Memory for the pool, then each thread in turn: nothing stays behind, and a full open follows. */
+/* Memory for the cores and the pool, then each thread in turn: nothing stays behind, and a full open follows.
+ */
 static void failures_while_opening_leave_nothing(void **state)
 {
     (void)state;
@@ -290,7 +291,7 @@ static void failures_while_opening_leave_nothing(void **state)
             pool_close(pool);
         }
     }
-    assert_int_equal(failures, 2 + 4);
+    assert_int_equal(failures, 2 + 2 + 4);
 }
 
 static pthread_t main_thread;

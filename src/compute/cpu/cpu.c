@@ -14,7 +14,14 @@
  * Above, every thread gets several parts, which evens out what it loses to others. */
 enum { PARALLEL_WORK_MIN = 1 << 17, PART_WORK_MIN = 1 << 18, PARTS_PER_LANE = 4 };
 enum { OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024, DELTA_GRAIN = 8 };
-enum { COST_ELEMENT = 2, COST_FLOAT = 3, COST_QUANTIZE = 8, COST_EXP = 32, COST_SINCOS = 1024 };
+enum {
+    COST_ELEMENT = 2,
+    COST_WIDE = 2,
+    COST_FLOAT = 3,
+    COST_QUANTIZE = 8,
+    COST_EXP = 32,
+    COST_SINCOS = 1024
+};
 enum { ROPE_TABLES = 2 }; /* a model with sliding and full attention has two kinds of rotation */
 enum { GROUP_MIN = 32 };
 static const float DELTA_EPS = 1e-6f;
@@ -248,7 +255,7 @@ static bool finite_all(struct backend *backend, const float *x, size_t n)
 
 static bool quantizes(const struct cpu *cpu, const struct mat *m)
 {
-    return m->dtype == DTYPE_AFFINE && cpu->activations == SLUICE_ACTIVATIONS_INT8 && !m->precise;
+    return m->dtype == DTYPE_AFFINE && cpu->activations == SLUICE_ACTIVATIONS_INT8;
 }
 
 /* Whether both take the same form of x. */
@@ -256,13 +263,13 @@ static bool same_input(const struct cpu *cpu, const struct mat *a, const struct 
 {
     if (!quantizes(cpu, a) || !quantizes(cpu, b))
         return quantizes(cpu, a) == quantizes(cpu, b);
-    return a->group_size == b->group_size && a->bits == b->bits;
+    return a->group_size == b->group_size && a->bits == b->bits && a->precise == b->precise;
 }
 
-/* Of a multiply-add: in float it takes that much longer. */
+/* Of a multiply-add, in those of int8. */
 static size_t cost_of(const struct cpu *cpu, const struct mat *m)
 {
-    return quantizes(cpu, m) ? 1 : COST_FLOAT;
+    return !quantizes(cpu, m) ? COST_FLOAT : m->precise ? COST_WIDE : 1;
 }
 
 static void quantize_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
@@ -283,6 +290,7 @@ static void prepare(struct cpu *cpu, const struct mat *m, const float *x, uint32
     quant->cols = m->cols;
     quant->bits = m->bits;
     quant->group_size = m->group_size;
+    quant->wide = m->precise;
     quant->code_stride = (m->cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT;
     quant->group_stride = (m->cols / m->group_size + LANES - 1) / LANES * LANES;
     spread(cpu, n_rows, 1, (size_t)n_rows * m->cols * COST_QUANTIZE, quantize_span, x);
@@ -851,7 +859,7 @@ static void take_scratch(struct taker *taker, const struct backend_limits *limit
     width = width > heads_width ? width : heads_width;
     cpu->width = width > UINT32_MAX ? UINT32_MAX : (uint32_t)width;
     const size_t group_stride = (width / GROUP_MIN + LANES) / LANES * LANES;
-    cpu->quant.codes = take(taker, rows, (width + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT, 1);
+    cpu->quant.codes = take(taker, rows, (width + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT, 2);
     cpu->quant.scales = take(taker, rows, group_stride, sizeof(float));
     cpu->quant.sums = take(taker, rows, group_stride, sizeof(float));
     cpu->gate = take(taker, rows, limits->inner, sizeof(float));

@@ -5,6 +5,8 @@
 
 #ifdef __x86_64__
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #ifdef __aarch64__
 #include <asm/hwcap.h>
@@ -49,6 +51,16 @@ static bool usable_avxvnni(void)
     return usable_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1u);
 }
 
+/* Leaf 7, EDX: bit 24 is AMX's tiles, bit 25 their products of bytes. The system saves tiles only for a
+ * process that asked for it. */
+static bool usable_amx(void)
+{
+    enum { ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM, which older headers lack */, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    return usable_avx512vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 3u) == 3u &&
+           syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+}
+
 #endif
 #ifdef __aarch64__
 static bool usable_dotprod(void)
@@ -64,6 +76,7 @@ const struct cpu_isa CPU_ISAS[] = {
     {"avxvnni", "AVX2 with AVX-VNNI", usable_avxvnni, cpu_fill_avxvnni},
     {"avx512", "AVX-512 F, BW, DQ, VL", usable_avx512, cpu_fill_avx512},
     {"avx512vnni", "AVX-512 with VNNI", usable_avx512vnni, cpu_fill_avx512vnni},
+    {"amx", "AVX-512 with VNNI and AMX", usable_amx, cpu_fill_amx},
 #endif
 #ifdef __aarch64__
     {"neon", "NEON with dot product", usable_dotprod, cpu_fill_neon},

@@ -17,15 +17,21 @@
 /* code_stride of struct quant: kernels read whole units of up to this many codes. */
 #define CODE_UNIT 256
 
-/* Rows of x quantized for weights of one group size and one width. */
+/* Rows of x quantized for weights of one group size and one width. Codes are of 8 bits, within +-127; or,
+ * where `wide`, of 15 bits, within +-16256 = 128 * 127, and kept as two rows for each row of x: high = (q +
+ * 64) >> 7 within +-127, and low = q - 128 * high within -64..63. */
 struct quant {
-    int8_t *codes; /* [rows][code_stride]; their order is private to an instruction set */
-    float *scales; /* [rows][group_stride]: s = absmax / 127 of each group */
+    int8_t *codes; /* [rows][wide ? 2 : 1][code_stride]; their order is private to an instruction set */
+    float *scales; /* [rows][group_stride]: s = absmax / 127 of each group, or absmax / 16256 */
     float *sums;   /* [rows][group_stride]: s * sum of the group's codes */
     uint32_t cols, group_size;
     uint32_t code_stride, group_stride; /* cols and groups rounded up to 256 and 16; the padding may be set */
     uint8_t bits;                       /* of the weights */
+    bool wide;
 };
+
+#define QUANT_NARROW_MAX 127
+#define QUANT_WIDE_MAX   16256
 
 /* Positions per block of attention, and the most queries that one call of `attend` takes. */
 #define ATTEND_BLOCK   64
@@ -128,6 +134,7 @@ void cpu_fill_avx2(struct cpu_kernels *kernels);
 void cpu_fill_avxvnni(struct cpu_kernels *kernels);
 void cpu_fill_avx512(struct cpu_kernels *kernels);
 void cpu_fill_avx512vnni(struct cpu_kernels *kernels);
+void cpu_fill_amx(struct cpu_kernels *kernels);
 #endif
 #ifdef __aarch64__
 void cpu_fill_neon(struct cpu_kernels *kernels);

@@ -20,26 +20,40 @@ INLINE vi magnitude(vf x)
     return vi_and(vf_bits(x), vi_set(0x7fffffff));
 }
 
-/* Codes in their own order; returns s and the sum of the codes. */
-INLINE float quantize_group(const float *x, uint32_t n, int8_t *codes, int32_t *sum)
+/* q >> 7, of what is within +-2^20. */
+INLINE vi hundreds(vi q)
 {
+    return vi_sub(vi_right(vi_add(q, vi_set(1 << 20)), 7), vi_set(1 << 13));
+}
+
+/* Codes in their own order, the low parts in `low` where `wide`; returns s and the sum of the codes. */
+INLINE float quantize_group(const float *x, uint32_t n, bool wide, int8_t *codes, int8_t *low, int32_t *sum)
+{
+    const float limit = wide ? QUANT_WIDE_MAX : QUANT_NARROW_MAX;
     vi most = vi_set(0);
     for (uint32_t k = 0; k < n; k += LANES)
         most = vi_max(most, magnitude(vf_load(x + k)));
     const int32_t largest = vi_most(most);
     float s;
     memcpy(&s, &largest, sizeof s);
-    s /= 127.0f;
+    s /= limit;
     *sum = 0;
     if (!(s > 0.0f && largest < 0x7f800000)) {
         memset(codes, 0, n);
+        if (wide)
+            memset(low, 0, n);
         return s;
     }
     vi total = vi_set(0);
     for (uint32_t k = 0; k < n; k += LANES) {
         vf v = vf_div(vf_load(x + k), vf_set(s));
-        vi q = vf_rint(vf_at_least(vf_at_most(v, vf_set(127.0f)), vf_set(-127.0f)));
+        vi q = vf_rint(vf_at_least(vf_at_most(v, vf_set(limit)), vf_set(-limit)));
         total = vi_add(total, q);
+        if (wide) {
+            const vi high = hundreds(vi_add(q, vi_set(64)));
+            vi_store_bytes(low + k, vi_sub(q, vi_left(high, 7)));
+            q = high;
+        }
         vi_store_bytes(codes + k, q);
     }
     *sum = vi_total(total);
@@ -65,33 +79,45 @@ INLINE void split_planes(const int8_t *in, uint32_t planes, int8_t *out)
     }
 }
 
-static void quantize_row(const struct quant *quant, uint32_t row, const float *x)
+INLINE void quantize_parts(const struct quant *quant, uint32_t row, const float *x, bool wide)
 {
-    const uint32_t n = quant->group_size, planes = 8u / quant->bits, span = UNIT * planes;
-    int8_t *out = quant->codes + (size_t)row * quant->code_stride, unit[4 * UNIT];
+    const uint32_t n = quant->group_size, planes = 8u / quant->bits, span = UNIT * planes, parts = 1u + wide;
+    int8_t *out = quant->codes + (size_t)row * parts * quant->code_stride, unit[2][4 * UNIT];
     size_t at = (size_t)row * quant->group_stride;
     uint32_t filled = 0;
     for (uint32_t k = 0; k < quant->cols; k += n, at++) {
         int32_t sum;
-        quant->scales[at] = quantize_group(x + k, n, unit + filled, &sum);
+        quant->scales[at] = quantize_group(x + k, n, wide, unit[0] + filled, unit[1] + filled, &sum);
         quant->sums[at] = quant->scales[at] * (float)sum;
         filled += n;
         for (; filled >= span; filled -= span, out += span) { /* a group of 128 may fill two units */
-            split_planes(unit, planes, out);
-            memmove(unit, unit + span, filled - span);
+            for (uint32_t p = 0; p < parts; p++) {
+                split_planes(unit[p], planes, out + (size_t)p * quant->code_stride);
+                memmove(unit[p], unit[p] + span, filled - span);
+            }
         }
     }
-    if (filled) {
-        memset(unit + filled, 0, span - filled);
-        split_planes(unit, planes, out);
+    for (uint32_t p = 0; p < parts && filled; p++) {
+        memset(unit[p] + filled, 0, span - filled);
+        split_planes(unit[p], planes, out + (size_t)p * quant->code_stride);
     }
+}
+
+static void quantize_row(const struct quant *quant, uint32_t row, const float *x)
+{
+    if (quant->wide)
+        quantize_parts(quant, row, x, true);
+    else
+        quantize_parts(quant, row, x, false);
 }
 
 /* ---- one row of x ---- */
 
 /* Dots of 16 consecutive groups, or of the first `groups`. Every unit is loaded, planes are split and
- * multiplied; then neighbours are added until a lane is a group. */
-INLINE vi groups_dot(const uint8_t *packed, const int8_t *q, uint32_t groups, uint32_t bits, uint32_t n)
+ * multiplied; then neighbours are added until a lane is a group. `low` is the distance from the codes to
+ * their low parts, or 0. */
+INLINE vi groups_dot(const uint8_t *packed, const int8_t *q, size_t low, uint32_t groups, uint32_t bits,
+                     uint32_t n)
 {
     const uint32_t planes = 8 / bits, group_bytes = n * bits / 8, per_group = group_bytes / UNIT;
     const uint32_t units = per_group > 1 ? GROUPS : GROUPS * group_bytes / UNIT,
@@ -106,7 +132,11 @@ INLINE vi groups_dot(const uint8_t *packed, const int8_t *q, uint32_t groups, ui
             vb w = groups < GROUPS ? vb_load_n(packed + at, bytes - at) : vb_load(packed + at), codes[4];
             for (uint32_t p = 0; p < planes; p++)
                 codes[p] = bits == 8 ? w : vb_plane(w, p * bits, (1u << bits) - 1);
-            d[u] = vi_add(d[u], unit_dot(codes, q + (size_t)at * planes, bits));
+            const int8_t *meets = q + (size_t)at * planes;
+            vi dot = unit_dot(codes, meets, bits);
+            if (low)
+                dot = vi_add(vi_left(dot, 7), unit_dot(codes, meets + low, bits));
+            d[u] = vi_add(d[u], dot);
         }
     }
     for (uint32_t left = units; left > 1; left /= 2)
@@ -120,13 +150,14 @@ struct step {
     const uint8_t *packed;
     const uint16_t *scales, *biases;
     const int8_t *q;
+    size_t low;
     const float *xs, *sums;
 };
 
 /* acc = fmaf(scale * s, dot, acc), then fmaf(bias, sum, acc). */
 INLINE vf step_add(vf acc, const struct step *s, uint32_t bits, uint32_t n)
 {
-    const vf dot = vi_float(groups_dot(s->packed, s->q, GROUPS, bits, n));
+    const vf dot = vi_float(groups_dot(s->packed, s->q, s->low, GROUPS, bits, n));
     acc = vf_fma(vf_mul(vf_bf16(s->scales), vf_load(s->xs)), dot, acc);
     return vf_fma(vf_bf16(s->biases), vf_load(s->sums), acc);
 }
@@ -134,12 +165,12 @@ INLINE vf step_add(vf acc, const struct step *s, uint32_t bits, uint32_t n)
 /* The same in the first `groups` lanes. */
 INLINE vf step_add_n(vf acc, const struct step *s, uint32_t groups, uint32_t bits, uint32_t n)
 {
-    const vf dot = vi_float(groups_dot(s->packed, s->q, groups, bits, n));
+    const vf dot = vi_float(groups_dot(s->packed, s->q, s->low, groups, bits, n));
     acc = vf_fma_n(vf_mul(vf_bf16_n(s->scales, groups), vf_load_n(s->xs, groups)), dot, acc, groups);
     return vf_fma_n(vf_bf16_n(s->biases, groups), vf_load_n(s->sums, groups), acc, groups);
 }
 
-INLINE struct step first_step(const struct mat *m, uint32_t o, const int8_t *q, const float *xs,
+INLINE struct step first_step(const struct mat *m, uint32_t o, const int8_t *q, size_t low, const float *xs,
                               const float *sums, uint32_t bits, uint32_t n)
 {
     const size_t first = (size_t)o * (m->cols / n);
@@ -147,6 +178,7 @@ INLINE struct step first_step(const struct mat *m, uint32_t o, const int8_t *q, 
                          (const uint16_t *)m->scales + first,
                          (const uint16_t *)m->biases + first,
                          q,
+                         low,
                          xs,
                          sums};
 }
@@ -162,13 +194,13 @@ INLINE void next_step(struct step *s, uint32_t bits, uint32_t n)
 }
 
 INLINE void long_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x, float *y,
-                      uint32_t bits, uint32_t n)
+                      uint32_t bits, uint32_t n, bool wide)
 {
     const uint32_t groups = m->cols / n;
     vf acc[4];
     for (uint32_t o = begin; o < end; o++) {
         const uint32_t slot = (o - begin) % 4;
-        struct step s = first_step(m, o, x->codes, x->scales, x->sums, bits, n);
+        struct step s = first_step(m, o, x->codes, wide ? x->code_stride : 0, x->scales, x->sums, bits, n);
         vf sum = vf_set(0.0f);
         uint32_t g = 0;
         for (; g + GROUPS <= groups; g += GROUPS, next_step(&s, bits, n))
@@ -185,22 +217,28 @@ INLINE void long_rows(const struct mat *m, uint32_t begin, uint32_t end, const s
 
 /* A row of x repeated until it meets 16 groups. */
 struct repeated {
-    int8_t codes[GROUPS * GROUP_MAX];
+    int8_t codes[2][GROUPS * GROUP_MAX]; /* wide: the low parts in the second */
     float scales[GROUPS], sums[GROUPS];
 };
 
-static void repeat_row(const struct quant *x, uint32_t groups, struct repeated *r)
+static void repeat_codes(const struct quant *x, uint32_t groups, const int8_t *from, int8_t *to)
 {
     const uint32_t planes = 8u / x->bits, group_bytes = x->group_size / planes;
     const uint32_t row_bytes = groups * group_bytes, run = row_bytes < UNIT ? row_bytes : UNIT;
     for (uint32_t p = 0; p < planes; p++) /* a first unit, full */
         for (uint32_t at = 0; at < UNIT; at += run)
-            memcpy(r->codes + p * UNIT + at, x->codes + p * UNIT, run);
+            memcpy(to + p * UNIT + at, from + p * UNIT, run);
     const uint32_t span = run < UNIT ? UNIT * planes : row_bytes * planes; /* what repeats from here on */
     for (uint32_t at = UNIT * planes; at < span; at += UNIT)
-        vb_store(r->codes + at, vb_load(x->codes + at));
+        vb_store(to + at, vb_load(from + at));
     for (uint32_t at = span; at < GROUPS * group_bytes * planes; at += UNIT)
-        vb_store(r->codes + at, vb_load(r->codes + at - span));
+        vb_store(to + at, vb_load(to + at - span));
+}
+
+static void repeat_row(const struct quant *x, uint32_t groups, struct repeated *r)
+{
+    for (uint32_t p = 0; p < 1u + x->wide; p++)
+        repeat_codes(x, groups, x->codes + (size_t)p * x->code_stride, r->codes[p]);
     for (uint32_t i = 0; i < GROUPS; i++) {
         r->scales[i] = x->scales[i & (groups - 1)];
         r->sums[i] = x->sums[i & (groups - 1)];
@@ -211,12 +249,12 @@ static void repeat_row(const struct quant *x, uint32_t groups, struct repeated *
  * hold +0, and adding that to the others is the part of the tree that would otherwise be left out: it turns
  * -0 into +0. */
 INLINE void short_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x, float *y,
-                       uint32_t bits, uint32_t n)
+                       uint32_t bits, uint32_t n, bool wide)
 {
     const uint32_t groups = m->cols / n, together = GROUPS / groups;
     struct repeated r;
     repeat_row(x, groups, &r);
-    struct step s = first_step(m, begin, r.codes, r.scales, r.sums, bits, n);
+    struct step s = first_step(m, begin, r.codes[0], wide ? sizeof r.codes[0] : 0, r.scales, r.sums, bits, n);
     for (uint32_t o = begin; o < end; o += together) {
         const uint32_t rows = end - o < together ? end - o : together;
         vf acc = vf_set(0.0f);
@@ -230,7 +268,7 @@ INLINE void short_rows(const struct mat *m, uint32_t begin, uint32_t end, const 
         for (uint32_t i = 0; i < rows; i++)
             y[o + i] = sums[i * groups];
         next_step(&s, bits, n);
-        s.q = r.codes;
+        s.q = r.codes[0];
         s.xs = r.scales;
         s.sums = r.sums;
     }
@@ -257,18 +295,19 @@ static void widen_transposed(const uint8_t *const rows[TILE], uint32_t groups, f
     transpose16(wide_rows, 64, (uint8_t *)out);
 }
 
-/* Planes of `bytes` packed bytes from `at` on, for all 16 outputs. */
-static void unpack_unit(struct tile *t, size_t at, uint32_t bytes, uint32_t bits)
+/* Planes of `bytes` packed bytes from `at` on, for all 16 outputs: [plane][dword][output][4]. */
+static void unpack_unit(const uint8_t *const of[TILE], size_t at, uint32_t bytes, uint32_t bits,
+                        uint8_t *planes)
 {
     uint8_t packed[1024];
     const uint8_t *rows[TILE];
     for (uint32_t i = 0; i < TILE; i++)
-        rows[i] = t->packed[i] + at;
-    transpose16(rows, bytes, bits == 8 ? t->planes : packed);
+        rows[i] = of[i] + at;
+    transpose16(rows, bytes, bits == 8 ? planes : packed);
     for (uint32_t d = 0; bits < 8 && d < 16; d++) {
         vb w = vb_load(packed + (size_t)64 * d);
         for (uint32_t p = 0; p < 8 / bits; p++)
-            vb_store(t->planes + (size_t)1024 * p + (size_t)64 * d, vb_plane(w, p * bits, (1u << bits) - 1));
+            vb_store(planes + (size_t)1024 * p + (size_t)64 * d, vb_plane(w, p * bits, (1u << bits) - 1));
     }
 }
 
@@ -280,11 +319,14 @@ struct meeting {
 };
 
 INLINE void meet_rows(struct tile *t, const struct quant *x, const struct meeting *at, size_t r0,
-                      uint32_t row, uint32_t rows, uint32_t bits, uint32_t dwords, vi *carried)
+                      uint32_t row, uint32_t rows, uint32_t bits, uint32_t dwords, bool wide, vi *carried)
 {
+    const uint32_t parts = 1u + wide;
     vi dots[DOT_ROWS];
-    tile_dots(t->planes + (size_t)64 * at->dword, at->q + row * (size_t)x->code_stride, x->code_stride,
-              dwords, bits, rows, dots);
+    tile_dots(t->planes + (size_t)64 * at->dword, at->q + (size_t)row * parts * x->code_stride,
+              x->code_stride, dwords, bits, rows * parts, dots);
+    for (uint32_t r = 0; r < rows && wide; r++)
+        dots[r] = vi_add(vi_left(dots[2 * r], 7), dots[2 * r + 1]);
     for (uint32_t r = 0; r < rows; r++) {
         if (carried && !at->more) {
             carried[row + r] = dots[r];
@@ -300,24 +342,26 @@ INLINE void meet_rows(struct tile *t, const struct quant *x, const struct meetin
 }
 
 INLINE void meet(struct tile *t, const struct quant *x, const struct meeting *at, size_t r0, uint32_t rows,
-                 uint32_t bits, uint32_t dwords, vi *carried)
+                 uint32_t bits, uint32_t dwords, bool wide, vi *carried)
 {
+    const uint32_t many = DOT_ROWS / (1u + wide);
     uint32_t r = 0;
-    for (; r + DOT_ROWS <= rows; r += DOT_ROWS)
-        meet_rows(t, x, at, r0, r, DOT_ROWS, bits, dwords, carried);
+    for (; r + many <= rows; r += many)
+        meet_rows(t, x, at, r0, r, many, bits, dwords, wide, carried);
     for (; r + 2 <= rows; r += 2)
-        meet_rows(t, x, at, r0, r, 2, bits, dwords, carried);
+        meet_rows(t, x, at, r0, r, 2, bits, dwords, wide, carried);
     if (r < rows)
-        meet_rows(t, x, at, r0, r, 1, bits, dwords, carried);
+        meet_rows(t, x, at, r0, r, 1, bits, dwords, wide, carried);
 }
 
 /* The tree over the 16 accumulators of every row; lanes are outputs here. */
-static void finish_tile(const struct tile *t, uint32_t rows, uint32_t outputs, size_t stride, float *y)
+INLINE void finish_tile(const float acc[LANES][TILE_ROWS][TILE], uint32_t rows, uint32_t outputs,
+                        size_t stride, float *y)
 {
     for (uint32_t r = 0; r < rows; r++) {
         vf a[LANES];
         for (uint32_t i = 0; i < LANES; i++)
-            a[i] = vf_load(t->acc[i][r]);
+            a[i] = vf_load(acc[i][r]);
         for (uint32_t i = 0; i < 8; i++)
             a[i] = vf_add(a[i], a[i + 8]);
         for (uint32_t i = 0; i < 4; i++)
@@ -327,7 +371,7 @@ static void finish_tile(const struct tile *t, uint32_t rows, uint32_t outputs, s
 }
 
 INLINE void tile_groups(struct tile *t, const struct quant *x, size_t r0, uint32_t rows, uint32_t groups,
-                        uint32_t g0, uint32_t bits, uint32_t n)
+                        uint32_t g0, uint32_t bits, uint32_t n, bool wide)
 {
     const uint32_t planes = 8 / bits, group_bytes = n * bits / 8;
     const uint32_t dwords = (group_bytes < UNIT ? group_bytes : UNIT) / 4;
@@ -335,19 +379,19 @@ INLINE void tile_groups(struct tile *t, const struct quant *x, size_t r0, uint32
     vi carried[TILE_ROWS];
     for (size_t done = 0; done < bytes; done += UNIT) {
         const uint32_t unit = bytes - done < UNIT ? (uint32_t)(bytes - done) : UNIT;
-        unpack_unit(t, from + done, unit, bits);
+        unpack_unit(t->packed, from + done, unit, bits, t->planes);
         for (uint32_t d = 0; d < unit / 4; d += dwords) {
             const uint32_t slot = (uint32_t)((done + 4 * d) / group_bytes);
-            const struct meeting at = {x->codes + r0 * x->code_stride + (from + done) * planes +
+            const struct meeting at = {x->codes + r0 * (1u + wide) * x->code_stride + (from + done) * planes +
                                            (size_t)4 * d,
                                        g0 + slot, slot, d, (done + 4 * d) % group_bytes != 0};
-            meet(t, x, &at, r0, rows, bits, dwords, group_bytes > UNIT ? carried : NULL);
+            meet(t, x, &at, r0, rows, bits, dwords, wide, group_bytes > UNIT ? carried : NULL);
         }
     }
 }
 
 INLINE void tile_product(const struct mat *m, uint32_t o, uint32_t outputs, const struct quant *x, size_t r0,
-                         uint32_t rows, float *y, uint32_t bits, uint32_t n)
+                         uint32_t rows, float *y, uint32_t bits, uint32_t n, bool wide)
 {
     _Alignas(64) struct tile t;
     const uint32_t groups = m->cols / n;
@@ -363,38 +407,47 @@ INLINE void tile_product(const struct mat *m, uint32_t o, uint32_t outputs, cons
         const uint32_t count = groups - g < GROUPS ? groups - g : GROUPS;
         widen_transposed(t.scale_rows, count, t.scales);
         widen_transposed(t.bias_rows, count, t.biases);
-        tile_groups(&t, x, r0, rows, count, g, bits, n);
+        tile_groups(&t, x, r0, rows, count, g, bits, n, wide);
         for (uint32_t i = 0; i < TILE; i++) {
             t.scale_rows[i] += 2 * GROUPS;
             t.bias_rows[i] += 2 * GROUPS;
         }
     }
-    finish_tile(&t, rows, outputs, m->rows, y + r0 * m->rows + o);
+    finish_tile(t.acc, rows, outputs, m->rows, y + r0 * m->rows + o);
 }
 
 INLINE void many_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
-                      uint32_t n_rows, float *y, uint32_t bits, uint32_t n)
+                      uint32_t n_rows, float *y, uint32_t bits, uint32_t n, bool wide)
 {
     for (uint32_t o = begin; o < end; o += TILE)
         for (uint32_t r = 0; r < n_rows; r += TILE_ROWS)
             tile_product(m, o, end - o < TILE ? end - o : TILE, x, r,
-                         n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS, y, bits, n);
+                         n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS, y, bits, n, wide);
 }
 
 /* ---- entry ---- */
 
-/* A function for each width and group size: their constants decide how the loops above compile. */
+INLINE void affine_shape(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
+                         uint32_t n_rows, float *y, uint32_t bits, uint32_t n, bool wide)
+{
+    const uint32_t groups = m->cols / n;
+    if (n_rows == 1 && groups <= 8 && (groups & (groups - 1)) == 0)
+        short_rows(m, begin, end, x, y, bits, n, wide);
+    else if (n_rows == 1)
+        long_rows(m, begin, end, x, y, bits, n, wide);
+    else
+        many_rows(m, begin, end, x, n_rows, y, bits, n, wide);
+}
+
+/* Functions for each width and group size: their constants decide how the loops above compile. */
 #define AFFINE_SHAPE(bits, n)                                                                                \
     static void affine_##bits##_##n(const struct mat *m, uint32_t begin, uint32_t end,                       \
                                     const struct quant *x, uint32_t n_rows, float *y)                        \
     {                                                                                                        \
-        const uint32_t groups = m->cols / (n);                                                               \
-        if (n_rows == 1 && groups <= 8 && (groups & (groups - 1)) == 0)                                      \
-            short_rows(m, begin, end, x, y, bits, n);                                                        \
-        else if (n_rows == 1)                                                                                \
-            long_rows(m, begin, end, x, y, bits, n);                                                         \
+        if (x->wide)                                                                                         \
+            affine_shape(m, begin, end, x, n_rows, y, bits, n, true);                                        \
         else                                                                                                 \
-            many_rows(m, begin, end, x, n_rows, y, bits, n);                                                 \
+            affine_shape(m, begin, end, x, n_rows, y, bits, n, false);                                       \
     }
 
 AFFINE_SHAPE(2, 32)
@@ -407,10 +460,11 @@ AFFINE_SHAPE(8, 32)
 AFFINE_SHAPE(8, 64)
 AFFINE_SHAPE(8, 128)
 
+typedef void shape_fn(const struct mat *, uint32_t, uint32_t, const struct quant *, uint32_t, float *);
+
 static void affine_i8(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
                       uint32_t n_rows, float *y)
 {
-    typedef void shape_fn(const struct mat *, uint32_t, uint32_t, const struct quant *, uint32_t, float *);
     static shape_fn *const SHAPES[3][3] = {
         {affine_2_32, affine_2_64, affine_2_128},
         {affine_4_32, affine_4_64, affine_4_128},

@@ -212,9 +212,10 @@ INLINE void unpack_planes(const uint8_t *packed, uint32_t bits, uint32_t n, uint
     }
 }
 
-/* Per group: s = absmax / 127 and q = rint(x / s), within +-127. The absolute maximum is that of the bit
- * patterns, so that a NaN or an infinity wins and ends in s. Where s is 0 (all x are 0, or so small that
- * absmax / 127 underflows) or not finite every q is 0. The clamp matters only for subnormal s. */
+/* Per group: s = absmax / 127 and q = rint(x / s), within +-127; wide: 16256 in place of 127. The absolute
+ * maximum is that of the bit patterns, so that a NaN or an infinity wins and ends in s. Where s is 0 (all x
+ * are 0, or so small that the quotient underflows) or not finite every q is 0. The clamp matters only for
+ * subnormal s. */
 static uint32_t absolute_maximum(const float *x, size_t n)
 {
     uint32_t lanes[LANES] = {0}, most = 0;
@@ -233,39 +234,56 @@ static uint32_t absolute_maximum(const float *x, size_t n)
     return most;
 }
 
-static inline int32_t quantize_group(const float *x, uint32_t n, float s, uint32_t planes, int8_t *codes)
+static int32_t round_group(const float *x, uint32_t n, float s, float most, int32_t *q)
 {
-    int8_t q[GROUP_MAX];
-    for (size_t k = 0; k < n; k += LANES)
-        for (size_t i = 0; i < LANES; i++) {
-            float v = x[k + i] / s;
-            v = math_select(v > 127.0f, 127.0f, v);
-            v = math_select(v < -127.0f, -127.0f, v);
-            q[k + i] = (int8_t)math_rint_int(v);
-        }
     int32_t sum = 0;
+    for (size_t k = 0; k < n; k++) {
+        float v = x[k] / s;
+        v = math_select(v > most, most, v);
+        v = math_select(v < -most, -most, v);
+        q[k] = math_rint_int(v);
+        sum += q[k];
+    }
+    return sum;
+}
+
+static void store_planes(const int32_t *q, uint32_t n, uint32_t planes, int8_t *codes)
+{
     const uint32_t bytes = n / planes;
     for (uint32_t plane = 0; plane < planes; plane++)
-        for (uint32_t i = 0; i < bytes; i++) {
-            codes[plane * bytes + i] = q[i * planes + plane];
-            sum += q[i * planes + plane];
-        }
-    return sum;
+        for (uint32_t i = 0; i < bytes; i++)
+            codes[plane * bytes + i] = (int8_t)q[i * planes + plane];
+}
+
+/* The code is the nearest multiple of 128, kept as how many of them, and what is left. */
+static void store_wide(int32_t *q, uint32_t n, uint32_t planes, int8_t *high, int8_t *low)
+{
+    int32_t rest[GROUP_MAX];
+    for (uint32_t k = 0; k < n; k++) {
+        int32_t h = ((q[k] + 64 + 128 * 128) >> 7) - 128;
+        rest[k] = q[k] - 128 * h;
+        q[k] = h;
+    }
+    store_planes(q, n, planes, high);
+    store_planes(rest, n, planes, low);
 }
 
 static void quantize_row(const struct quant *quant, uint32_t row, const float *x)
 {
-    int8_t *codes = quant->codes + (size_t)row * quant->code_stride;
-    const uint32_t n = quant->group_size;
+    const float limit = quant->wide ? QUANT_WIDE_MAX : QUANT_NARROW_MAX;
+    int8_t *codes = quant->codes + (size_t)row * (1u + quant->wide) * quant->code_stride;
+    const uint32_t n = quant->group_size, planes = 8u / quant->bits;
     size_t at = (size_t)row * quant->group_stride;
     for (uint32_t g = 0; g < quant->cols / n; g++, x += n, codes += n, at++) {
         uint32_t most = absolute_maximum(x, n);
-        float s = math_from_bits(most) / 127.0f;
-        int32_t sum = 0;
+        float s = math_from_bits(most) / limit;
+        int32_t sum = 0, q[GROUP_MAX] = {0};
         if (s > 0.0f && most < MATH_INF_BITS)
-            sum = quantize_group(x, n, s, 8u / quant->bits, codes);
+            sum = round_group(x, n, s, limit, q);
+        if (quant->wide)
+            store_wide(q, n, planes, codes, codes + quant->code_stride);
         else
-            memset(codes, 0, n);
+            store_planes(q, n, planes, codes);
         quant->scales[at] = s;
         quant->sums[at] = s * (float)sum;
     }
@@ -295,6 +313,11 @@ INLINE int32_t dot_wide(const uint8_t *codes, const int8_t *q, uint32_t n)
     return sum;
 }
 
+INLINE int32_t group_dot(const uint8_t *codes, const int8_t *q, uint32_t bits, uint32_t n)
+{
+    return bits <= 4 ? dot_narrow(codes, q, n) : dot_wide(codes, q, n);
+}
+
 /* Rows of x and outputs that are worked on together, so that weights are unpacked once and both stay in the
  * first-level cache. */
 enum { TILE_ROWS = 8, TILE_OUTPUTS = 16 };
@@ -313,9 +336,11 @@ INLINE void affine_i8_tile(const struct mat *m, uint32_t o, const struct quant *
         float scale = bf16_at(m->scales, first + g), bias = bf16_at(m->biases, first + g);
         unpack_planes(packed, bits, n, codes);
         for (uint32_t r = 0; r < n_rows; r++) {
-            const int8_t *q = x->codes + (size_t)(r0 + r) * x->code_stride + g * n;
+            const int8_t *q = x->codes + (size_t)(r0 + r) * (1u + x->wide) * x->code_stride + g * n;
             const size_t at = (size_t)(r0 + r) * x->group_stride + g;
-            int32_t sum = bits <= 4 ? dot_narrow(codes, q, n) : dot_wide(codes, q, n);
+            int32_t sum = group_dot(codes, q, bits, n);
+            if (x->wide)
+                sum = 128 * sum + group_dot(codes, q + x->code_stride, bits, n);
             float *a = &acc[r][g % LANES];
             *a = fmaf(scale * x->scales[at], (float)sum, *a);
             *a = fmaf(bias, x->sums[at], *a);
