@@ -363,7 +363,7 @@ static void walk(struct walker *w, const struct tokenizer *t, uint64_t seed, boo
         assert_int_equal(walker_mask(w, at, &bits, &any, NULL), SLUICE_OK);
         uint32_t count = 0, chosen = 0, next;
         for (uint32_t id = 0; id < n_ids; id++)
-            count += bits[id / 64] >> (id % 64) & 1;
+            count += (uint32_t)(bits[id / 64] >> (id % 64) & 1);
         assert_int_equal(any, count > 0);
         assert_true(count > 0 || walker_accepts(w, at));
         for (uint32_t id = 0; id < n_ids && compare; id++) {

@@ -2,7 +2,7 @@
 
     python validate.py SLUICE DEMO.gturbo [SAMPLES]
 
-jsonschema 4.26.0, with its format checker. Schemas take the shapes of the JSON-Schema test suite: types, enum,
+jsonschema[format] 4.26.0, with the format checker of draft 2020-12. Schemas take the shapes of the JSON-Schema test suite: types, enum,
 const, required, additionalProperties, items, anyOf, oneOf, allOf, $ref, bounds, pattern, format. An answer that
 the token limit cut must say "length"; any other must parse and validate. Ends with 1 when one does not.
 """
@@ -47,7 +47,7 @@ def sample(job):
     if answer["finish_reason"] == "length":
         return "length"
     try:
-        jsonschema.validate(json.loads(answer["text"]), schema, format_checker=jsonschema.FormatChecker())
+        jsonschema.validate(json.loads(answer["text"]), schema, jsonschema.Draft202012Validator, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     except Exception as error:  # whatever is wrong with it
         return "WRONG %r: %s" % (answer["text"], str(error).split("\n")[0])
     return "valid"
@@ -62,7 +62,7 @@ def main():
             with open(paths[-1], "w", encoding="utf-8") as f:
                 json.dump(schema, f)
         jobs = [(sluice, demo, paths[k % len(SCHEMAS)], SCHEMAS[k % len(SCHEMAS)], k) for k in range(count)]
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(4) as pool:
             results = list(pool.map(sample, jobs))
     bad = [(k, r) for k, r in enumerate(results) if r not in ("valid", "length")]
     for k, why in bad[:20]:
