@@ -144,7 +144,8 @@ static size_t escaped(uint32_t cp, char out[8])
         return 2;
     }
     static const char DIGITS[] = "0123456789abcdef";
-    memcpy(out, "\\u00", 4);
+    static const char PREFIX[] = {'\\', 'u', '0', '0'};
+    memcpy(out, PREFIX, sizeof PREFIX);
     out[4] = DIGITS[cp >> 4];
     out[5] = DIGITS[cp & 15];
     return 6;
