@@ -2,6 +2,7 @@
 #include "base/utf8.h"
 #include "text/tmpl_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- making ---- */
@@ -295,7 +296,7 @@ sluice_status value_dict_append(struct render *r, struct value_dict *dict, const
         struct value *keys = NULL, *values = NULL;
         TRY(tmpl_alloc(r, cap * sizeof *keys, &keys));
         TRY(tmpl_alloc(r, cap * sizeof *values, &values));
-        if (dict->n) {
+        if (dict->keys && dict->values) {
             memcpy(keys, dict->keys, dict->n * sizeof *keys);
             memcpy(values, dict->values, dict->n * sizeof *values);
         }
@@ -303,6 +304,7 @@ sluice_status value_dict_append(struct render *r, struct value_dict *dict, const
         dict->values = values;
         dict->cap = cap;
     }
+    assert(dict->keys && dict->values);
     dict->keys[dict->n] = *key;
     dict->values[dict->n++] = *value;
     return SLUICE_OK;

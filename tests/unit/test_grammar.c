@@ -280,11 +280,11 @@ static void check_heap(bool schema, const char *before, const char *open, size_t
     char *text = malloc(cap + 1);
     assert_non_null(text);
     n += (size_t)sprintf(text, "%s", before);
-    for (size_t i = 0; i < times; i++, n += strlen(open))
-        memcpy(text + n, open, strlen(open));
+    for (size_t i = 0; i < times; i++)
+        n += (size_t)sprintf(text + n, "%s", open);
     n += (size_t)sprintf(text + n, "%s", middle);
-    for (size_t i = 0; i < times; i++, n += strlen(close))
-        memcpy(text + n, close, strlen(close));
+    for (size_t i = 0; i < times; i++)
+        n += (size_t)sprintf(text + n, "%s", close);
     n += (size_t)sprintf(text + n, "%s", after);
     sluice_status status =
         schema ? grammar_from_schema(text, n, &g, &err) : grammar_from_gbnf(text, n, &g, &err);
