@@ -275,22 +275,19 @@ static void check_heap(bool schema, const char *before, const char *open, size_t
 {
     struct grammar *g = NULL;
     sluice_error err = {0};
-    size_t n = 0,
-           cap = strlen(before) + times * (strlen(open) + strlen(close)) + strlen(middle) + strlen(after);
-    char *text = malloc(cap + 1);
-    assert_non_null(text);
-    n += (size_t)sprintf(text, "%s", before);
+    struct str text = {0};
+    assert_true(str_puts(&text, before));
     for (size_t i = 0; i < times; i++)
-        n += (size_t)sprintf(text + n, "%s", open);
-    n += (size_t)sprintf(text + n, "%s", middle);
+        assert_true(str_puts(&text, open));
+    assert_true(str_puts(&text, middle));
     for (size_t i = 0; i < times; i++)
-        n += (size_t)sprintf(text + n, "%s", close);
-    n += (size_t)sprintf(text + n, "%s", after);
-    sluice_status status =
-        schema ? grammar_from_schema(text, n, &g, &err) : grammar_from_gbnf(text, n, &g, &err);
+        assert_true(str_puts(&text, close));
+    assert_true(str_puts(&text, after));
+    sluice_status status = schema ? grammar_from_schema(text.p, text.len, &g, &err)
+                                  : grammar_from_gbnf(text.p, text.len, &g, &err);
     if (status == SLUICE_OK || !err.detail[0])
         fail_msg("%s%s… is not refused", before, open);
-    free(text);
+    str_free(&text);
 }
 
 static void test_heaps(void **state)
