@@ -145,7 +145,8 @@ replay: $(REPLAY_BIN) ## run every fuzz target over its kept corpus
 # The sub-make that a variant is: $(call variant,NAME,EXTRA FLAGS).
 variant = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) EXTRA="$(2)" OPT="-O1 -g" KERNEL_OPT="-O1 -g"
 # Programs whose tests involve threads, and those that compute: names from what each source includes and calls.
-THREADED = $(shell tests/units.sh --reaching 'base/thread\.h|io/reads\.h|pthread_create|sluice_(engine|session)')
+# test_compute_isa calls kernels on one thread, for ten minutes under the thread sanitizer.
+THREADED = $(filter-out test_compute_isa,$(shell tests/units.sh --reaching 'base/thread\.h|io/reads\.h|pthread_create|sluice_(engine|session)'))
 HEAVY    = $(shell tests/units.sh --reaching 'compute/|experts/|sluice_(engine|session|check|bench|synth)')
 
 # Ten and more times slower: tests take their short form (tests/unit/support/unit.h) and may take longer.

@@ -1,6 +1,7 @@
 /* Every primitive of every instruction set that this processor has, against the reference, byte for byte. An
  * instruction set is tested with the slots it fills on top of the reference. */
 #include "compute_fixture.h"
+#include "support/unit.h"
 
 #include <float.h>
 
@@ -116,7 +117,7 @@ static void compare_formats(const struct cpu_kernels *isa)
         assert_same(isa->name, "widen", f + ALL, f, ALL * sizeof *f);
     }
     const sluice_kv_type kinds[] = {SLUICE_KV_F16, SLUICE_KV_BF16, SLUICE_KV_F32};
-    for (uint32_t round = 0; round < 64; round++) {
+    for (uint32_t round = 0, rounds = (uint32_t)scaled(64, 4); round < rounds; round++) {
         for (uint32_t i = 0; i < ALL; i++) /* every exponent and sign, every pattern of 16 high bits */
             f[i] = math_from_bits(i << 16 | (random_bits() >> 16 & (round & 1 ? 0xffffu : 0x9000u)));
         for (int t = 0; t < 3; t++) {
@@ -346,11 +347,12 @@ static void compare_attend_shape(const struct cpu_kernels *isa, sluice_kv_type t
 static void compare_attend(const struct cpu_kernels *isa)
 {
     const uint32_t dims[] = {20, 64, 256}, windows[] = {0, 1, 50, 64, 130}, positions[] = {0, 5, 63, 64, 200};
+    const uint32_t step = (uint32_t)scaled(5, ATTEND_QUERIES);
     for (int type = SLUICE_KV_F16; type <= SLUICE_KV_F32; type++)
         for (size_t d = 0; d < 3; d++)
             for (size_t w = 0; w < 5; w++)
                 for (size_t p = 0; p < 5; p++)
-                    for (uint32_t n = 1; n <= ATTEND_QUERIES; n += 5)
+                    for (uint32_t n = 1; n <= ATTEND_QUERIES; n += step)
                         compare_attend_shape(isa, (sluice_kv_type)type, dims[d], windows[w], positions[p], n);
 }
 
