@@ -180,7 +180,8 @@ fuzz-run: $(FUZZ_BIN)
 ARM64_PKG_CONFIG := /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig
 # Whole-model runs of minutes natively take hours when every instruction is emulated.
 LONG := test_speculate test_equality test_engine test_quality
-EMULATED_SKIP := $(foreach t,$(LONG),$(t)=whole-model runs take hours in an emulator;)
+EMULATED_SKIP := $(foreach t,$(LONG),$(t)=whole-model runs take hours in an emulator;) \
+	test_charged=its child would be measured with the emulator around it;
 
 arm64: ## cross-compile for arm64 into build/arm64 and run the unit tests under qemu
 	@tests/deps.sh build test arm64
