@@ -179,7 +179,7 @@ fuzz-run: $(FUZZ_BIN)
 
 ARM64_PKG_CONFIG := /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig
 # Whole-model runs of minutes natively take hours when every instruction is emulated.
-LONG := test_speculate test_equality test_engine test_quality
+LONG := test_speculate test_equality test_engine test_quality test_routes test_streaming test_synth
 EMULATED_SKIP := $(foreach t,$(LONG),$(t)=whole-model runs take hours in an emulator;) \
 	test_charged=its child would be measured with the emulator around it;
 
