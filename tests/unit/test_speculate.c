@@ -549,7 +549,7 @@ static int make_installs(void **state)
     sluice_error err;
     temp_make(g_temp);
     for (int model = 0; model < N_MODELS; model++) {
-        char name[16];
+        char name[32];
         (void)snprintf(name, sizeof name, "%d.gturbo", model);
         install_into(SOURCES[model], g_temp, name, g_installs[model]);
         EXPECT_OK(sluice_verify(g_installs[model], NULL, NULL, &err));
