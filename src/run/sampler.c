@@ -12,7 +12,7 @@ size_t sampler_bytes(uint32_t vocab)
 
 void sampler_open(struct sampler *s, uint32_t vocab, struct arena *arena)
 {
-    s->vocab = vocab;
+    *s = (struct sampler){.vocab = vocab};
     s->candidates = arena_take(arena, vocab * sizeof *s->candidates);
     s->counts = arena_take(arena, vocab * sizeof *s->counts);
 }
