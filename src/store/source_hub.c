@@ -1,4 +1,5 @@
 /* A hub's repository as a source: BASE/OWNER/NAME/resolve/REVISION/FILE, byte ranges of it. */
+#include "base/ascii.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "io/http.h"
@@ -30,8 +31,7 @@ static bool is_name_part(const char *text, size_t n)
     bool ok = n > 0 && n <= 96 && text[0] != '.' && text[0] != '-';
     for (size_t i = 0; i < n; i++) {
         char c = text[i];
-        ok = ok && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                    c == '_' || c == '.');
+        ok = ok && (ascii_is_alnum(c) || c == '-' || c == '_' || c == '.');
     }
     return ok;
 }
@@ -60,10 +60,8 @@ static bool put_escaped(struct str *s, const char *text, char keep)
 {
     bool ok = true;
     for (const char *p = text; *p && ok; p++) {
-        unsigned char c = (unsigned char)*p;
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                     (c && strchr("-._~", c)) || *p == keep;
-        ok = plain ? str_putc(s, *p) : str_printf(s, "%%%02X", c);
+        bool plain = ascii_is_alnum(*p) || strchr("-._~", *p) || *p == keep;
+        ok = plain ? str_putc(s, *p) : str_printf(s, "%%%02X", (unsigned char)*p);
     }
     return ok;
 }

@@ -1,6 +1,7 @@
 /* The bodies of calls: what stands between a family's marks. */
 #include "text/calls.h"
 
+#include "base/ascii.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -270,7 +271,7 @@ static sluice_status gemma_value(struct body *b, int depth, json_t **out);
 
 static bool bare(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("_-.$", c);
+    return ascii_is_alnum(c) || (c && strchr("_-.$", c));
 }
 
 static sluice_status gemma_text(struct body *b, const char **text, size_t *n)
@@ -285,7 +286,7 @@ static sluice_status gemma_key(struct body *b, const char **key, size_t *n)
     if (skip(b, QUOTE))
         return gemma_text(b, key, n);
     *key = b->p + b->at;
-    while (b->at < b->n && b->p[b->at] && bare(b->p[b->at]))
+    while (b->at < b->n && bare(b->p[b->at]))
         b->at++;
     *n = (size_t)(b->p + b->at - *key);
     return *n ? SLUICE_OK : wrong(b, "a key is expected");

@@ -1,4 +1,5 @@
 /* GBNF, the notation of llama.cpp: name ::= "text" [class] rule ( … ) | … with * + ? {m,n}. */
+#include "base/ascii.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/grammar_internal.h"
@@ -63,7 +64,7 @@ static void skip(struct gbnf *g, bool lines)
 
 static bool in_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+    return ascii_is_alnum(c) || c == '-' || c == '_';
 }
 
 static bool read_name(struct gbnf *g, char name[NAME_BYTES_MAX])
@@ -75,14 +76,6 @@ static bool read_name(struct gbnf *g, char name[NAME_BYTES_MAX])
     if (n == 0 || in_name(peek(g)))
         fail(g, n ? "a name has more than 63 characters" : "a rule's name is expected");
     return good(g);
-}
-
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* One character of a literal or class, its escape undone. */
@@ -113,7 +106,7 @@ static uint32_t character(struct gbnf *g)
     size_t digits = letter == 'x' ? 2 : letter == 'u' ? 4 : letter == 'U' ? 8 : 0;
     g->at++;
     for (size_t i = 0; i < digits; i++, g->at++) {
-        int digit = hex(peek(g));
+        int digit = ascii_hex(peek(g));
         if (digit < 0 || cp > 0x10FFFF >> 4)
             digits = 0;
         else

@@ -1,5 +1,6 @@
 /* Regular expressions of JSON Schema ("pattern") as automata. What ECMA-262 and Python read differently is
  * narrowed to what both accept: \d, \w, \s and their opposites mean ASCII, and "." no line end at all. */
+#include "base/ascii.h"
 #include "base/utf8.h"
 #include "text/grammar_internal.h"
 
@@ -107,11 +108,10 @@ static uint32_t hex_digits(struct pattern *r, size_t n)
 {
     uint32_t cp = 0;
     for (size_t i = 0; i < n; i++) {
-        char c = peek(r);
-        uint32_t digit = c >= '0' && c <= '9' ? (uint32_t)(c - '0') : (uint32_t)((c | 0x20) - 'a') + 10;
-        if (digit > 15)
+        int digit = ascii_hex(peek(r));
+        if (digit < 0)
             refuse(r, "this escape");
-        cp = cp << 4 | (digit & 15);
+        cp = cp << 4 | ((uint32_t)digit & 15);
         r->at++;
     }
     return cp;
@@ -138,8 +138,7 @@ static uint32_t escape(struct pattern *r)
             refuse(r, "half of a surrogate pair");
         return cp;
     }
-    bool word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (word || !c || (unsigned char)c >= 0x80) {
+    if (ascii_is_alnum(c) || !c || (unsigned char)c >= 0x80) {
         refuse(r, c >= '1' && c <= '9' ? "a reference to a group" : "this escape");
         return 0;
     }

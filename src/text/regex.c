@@ -2,6 +2,7 @@
 
 #include "text/regex.h"
 
+#include "base/ascii.h"
 #include "base/mem.h"
 
 #include <pcre2.h>
@@ -145,7 +146,7 @@ static sluice_status property_escape(struct translator *t, char letter)
     }
     while (t->at < t->n && t->p[t->at] != '}') {
         char c = t->p[t->at++];
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ' ' || c == '-';
+        bool plain = ascii_is_letter(c) || c == '_' || c == ' ' || c == '-';
         if (!plain || length + 1 >= sizeof name)
             return refuse(t, "an unusual \\p{…}");
         name[length++] = c;
@@ -210,8 +211,7 @@ static sluice_status escape(struct translator *t, bool in_class)
         put(t, text);
         return SLUICE_OK;
     }
-    bool alnum = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (alnum || c == '\0') {
+    if (ascii_is_alnum(c) || c == '\0') {
         char what[32] = "\\? in a character class";
         what[1] = c ? c : '0';
         if (!in_class)

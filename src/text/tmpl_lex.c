@@ -1,3 +1,4 @@
+#include "base/ascii.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/tmpl_internal.h"
@@ -125,15 +126,6 @@ static sluice_status skip_comment(struct lexer *l)
 
 /* ---- inside tags ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static const struct {
     char letter, value;
 } ESCAPES[] = {{'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'\\', '\\'}, {'\'', '\''}, {'"', '"'},
@@ -154,7 +146,7 @@ static size_t undo_escape(const char *p, size_t n, char *out, size_t *made)
     uint32_t cp = 0;
     if (digits) {
         for (; used <= digits; used++) {
-            int digit = used < n ? hex_digit(p[used]) : -1;
+            int digit = used < n ? ascii_hex(p[used]) : -1;
             if (digit < 0 || cp > 0x10FFFF >> 4)
                 return 0;
             cp = cp << 4 | (uint32_t)digit;
@@ -206,16 +198,12 @@ static sluice_status read_string(struct lexer *l)
     return SLUICE_OK;
 }
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 /* Digits with single underscores between them; returns where they end. */
 static size_t digits_end(const struct lexer *l, size_t at)
 {
-    while (at < l->n && (is_digit(l->p[at]) || (l->p[at] == '_' && at + 1 < l->n && is_digit(l->p[at + 1]) &&
-                                                is_digit(l->p[at - 1]))))
+    while (at < l->n &&
+           (ascii_is_digit(l->p[at]) || (l->p[at] == '_' && at + 1 < l->n && ascii_is_digit(l->p[at + 1]) &&
+                                         ascii_is_digit(l->p[at - 1]))))
         at++;
     return at;
 }
@@ -224,7 +212,7 @@ static sluice_status read_number(struct lexer *l)
 {
     size_t end = digits_end(l, l->at);
     bool real = false;
-    if (end + 1 < l->n && l->p[end] == '.' && is_digit(l->p[end + 1])) {
+    if (end + 1 < l->n && l->p[end] == '.' && ascii_is_digit(l->p[end + 1])) {
         real = true;
         end = digits_end(l, end + 1);
     }
@@ -232,7 +220,7 @@ static sluice_status read_number(struct lexer *l)
         size_t exponent = end + 1;
         if (exponent < l->n && (l->p[exponent] == '+' || l->p[exponent] == '-'))
             exponent++;
-        if (exponent < l->n && is_digit(l->p[exponent])) {
+        if (exponent < l->n && ascii_is_digit(l->p[exponent])) {
             real = true;
             end = digits_end(l, exponent);
         }
@@ -243,8 +231,7 @@ static sluice_status read_number(struct lexer *l)
         if (l->p[i] != '_')
             digits[n++] = l->p[i];
     digits[n] = '\0';
-    bool odd =
-        end < l->n && ((l->p[end] >= 'a' && l->p[end] <= 'z') || (l->p[end] >= 'A' && l->p[end] <= 'Z'));
+    bool odd = end < l->n && ascii_is_letter(l->p[end]);
     errno = 0;
     long long integer = real ? 0 : strtoll(digits, NULL, 10);
     if (odd || errno || n + 1 >= sizeof digits || (!real && n > 1 && digits[0] == '0'))
@@ -258,7 +245,7 @@ static sluice_status read_number(struct lexer *l)
 
 static bool in_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
+    return ascii_is_alnum(c) || c == '_';
 }
 
 static sluice_status read_operator(struct lexer *l, size_t *brackets)
@@ -299,7 +286,7 @@ static sluice_status read_tag(struct lexer *l, char closing, enum tmpl_token_kin
             advance(l, l->at + 1);
         } else if (*p == '\'' || *p == '"') {
             TRY(read_string(l));
-        } else if (is_digit(*p)) {
+        } else if (ascii_is_digit(*p)) {
             TRY(read_number(l));
         } else if (in_name(*p)) {
             size_t to = l->at;

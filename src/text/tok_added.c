@@ -1,3 +1,4 @@
+#include "base/ascii.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/tok_internal.h"
@@ -12,7 +13,7 @@
 static bool has_letter(const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if ((p[i] >= 'a' && p[i] <= 'z') || (p[i] >= 'A' && p[i] <= 'Z'))
+        if (ascii_is_letter(p[i]))
             return true;
     return false;
 }

@@ -1,3 +1,4 @@
+#include "base/ascii.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/tok_internal.h"
@@ -147,21 +148,12 @@ static sluice_status read_spec(struct build *b, const json_t *spec)
 
 /* ---- one token ---- */
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* The byte of "<0xHH>", or -1. */
 static int fallback_byte(const char *p, size_t n)
 {
     if (n != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>')
         return -1;
-    int high = hex(p[3]), low = hex(p[4]);
+    int high = ascii_hex(p[3]), low = ascii_hex(p[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
