@@ -1,6 +1,7 @@
 #include "run/engine.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "run/speculate.h"
 #include "store/drive.h"
 
@@ -455,12 +456,10 @@ sluice_status sluice_inspect(const char *install_dir, char **json, sluice_error 
     json_t *root = gturbo_describe(store);
     if (root)
         (void)json_object_set_new(root, "family", json_string(model->family->name));
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    sluice_status status = root ? json_print(root, JSON_INDENT(2), "the description", json, err)
+                                : err_memory(err, 0, "the description");
     json_decref(root);
     model_close(model);
     gturbo_close(store);
-    if (!text)
-        return err_memory(err, 0, "the description");
-    *json = text;
-    return SLUICE_OK;
+    return status;
 }

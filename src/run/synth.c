@@ -1,6 +1,7 @@
 #include "run/synth.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "run/engine.h"
 #include "store/install.h"
@@ -274,8 +275,9 @@ static sluice_status fill_source(struct synth_source *s, const struct family *fa
                                  uint64_t seed, sluice_error *err)
 {
     struct model *model;
-    char *text = json_dumps(config, JSON_INDENT(2));
-    bool ok = text && str_puts(&s->config, text);
+    char *text;
+    TRY(json_print(config, JSON_INDENT(2), "config.json", &text, err));
+    bool ok = str_puts(&s->config, text);
     mem_free(text);
     if (!ok)
         return err_memory(err, 0, "config.json");

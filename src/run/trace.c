@@ -149,11 +149,12 @@ static sluice_status write_index(const struct writer *w, const char *path, const
                                  sluice_error *err)
 {
     json_t *root = json_pack("{s:s, s:O}", "digest", digest, "tensors", w->tensors);
-    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    char *text = NULL;
+    sluice_status status = root ? json_print(root, JSON_INDENT(1), "the trace's index", &text, err)
+                                : err_memory(err, 0, "the trace's index");
     json_decref(root);
-    if (!text)
-        return err_memory(err, 0, "the trace's index");
-    sluice_status status = file_publish(path, text, strlen(text), err);
+    if (status == SLUICE_OK)
+        status = file_publish(path, text, strlen(text), err);
     mem_free(text);
     return status;
 }

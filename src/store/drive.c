@@ -116,9 +116,11 @@ static sluice_status remember(const char *dir, const sluice_probe_row *best, slu
                   "fileSystem", binding.file_system, "engine", ENGINE_NAMES[best->engine], "direct",
                   best->direct, "depth", (int)best->depth, "blockBytes", (json_int_t)best->block_bytes,
                   "bytesPerSecond", best->bytes_per_s);
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL, *path = memory_path(dir);
-    sluice_status status = text && path ? file_publish(path, text, strlen(text), err)
+    char *text = NULL, *path = memory_path(dir);
+    sluice_status status = root && path ? json_print(root, JSON_INDENT(2), "the measurement", &text, err)
                                         : err_memory(err, PROBE_BYTES_MAX, "the measurement");
+    if (status == SLUICE_OK)
+        status = file_publish(path, text, strlen(text), err);
     json_decref(root);
     mem_free(text);
     mem_free(path);
