@@ -1,18 +1,11 @@
 /* An answer in one of the dialects: the first byte chooses it, the second where the text is cut. However it
  * is cut, the parts are the same. */
 #include "base/mem.h"
+#include "require.h"
 #include "text/calls.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
 
 struct log {
     struct str text;

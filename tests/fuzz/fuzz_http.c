@@ -1,9 +1,8 @@
 /* Header lines of a server, and the judgement of them: the first byte chooses what was asked for. */
 #include "io/http_response.h"
+#include "require.h"
 
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

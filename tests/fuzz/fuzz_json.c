@@ -2,12 +2,11 @@
  * being written and read again. */
 #include "base/json.h"
 #include "base/mem.h"
+#include "require.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static size_t depth_of(const json_t *value)
 {

@@ -1,7 +1,6 @@
 /* packed_experts/layout.json. */
+#include "require.h"
 #include "store/layout.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

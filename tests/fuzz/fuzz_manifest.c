@@ -1,9 +1,8 @@
 /* manifest.json. */
+#include "require.h"
 #include "store/manifest.h"
 
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

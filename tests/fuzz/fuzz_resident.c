@@ -1,7 +1,6 @@
 /* The index of model_weights.bin. The file's size is what the index claims: the fuzzer could not guess it. */
+#include "require.h"
 #include "store/resident.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,11 +1,10 @@
 /* run/routes on any bytes. A trace that was accepted must run through the cache simulator: its ids index
  * tables there. */
 #include "base/mem.h"
+#include "require.h"
 #include "run/cachesim.h"
 
 #include <assert.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

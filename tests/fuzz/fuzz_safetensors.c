@@ -1,10 +1,9 @@
 /* A safetensors file, or, when the input begins like JSON, a shard index beside one good shard. */
 #include "base/mem.h"
+#include "require.h"
 #include "store/safetensors.h"
 
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct memory_file {
     const char *name;

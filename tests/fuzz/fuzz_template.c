@@ -1,17 +1,10 @@
 /* A chat template, then behind a NUL its variables as JSON. */
 #include "base/json.h"
+#include "require.h"
 #include "text/template.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
 
 static json_t *read_variables(const char *text, size_t n)
 {

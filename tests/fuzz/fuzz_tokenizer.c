@@ -1,18 +1,11 @@
 /* tokenizer.json, then behind a NUL a text to encode and decode. */
 #include "base/mem.h"
+#include "require.h"
 #include "text/tok_internal.h"
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
 
 /* Plain text must not become a control token; the unknown token and bytes stand for text. */
 static void check_plain(const struct tokenizer *t, const struct ids *ids)

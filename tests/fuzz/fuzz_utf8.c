@@ -2,12 +2,11 @@
  * back to itself; the two prefixes agree with the decoder, and with themselves when the text comes in two
  * parts. */
 #include "base/utf8.h"
+#include "require.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,10 +1,10 @@
 /* The main of a fuzz target outside libFuzzer: hands it each file that the command line names, and prints how
  * many it took. What a target finds wrong it says by crashing, so `make check` keeps every finding found. */
+#include "require.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int replay(const char *path)
 {
