@@ -20,11 +20,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define DEMO_DIR "demo/dictionary-moe"
@@ -538,6 +540,20 @@ static inline sluice_status fx_resume(const char *snapshot, const char *output, 
 {
     sluice_install_options o = {.source_dir = snapshot, .output_dir = output, .resume = true};
     return fx_install_with(&o, NULL, err);
+}
+
+/* ---- processes ---- */
+
+/* True when the child was killed; failing by itself fails the test. */
+static inline bool fx_killed(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        return true;
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    return false;
 }
 
 #endif

@@ -82,18 +82,6 @@ static pid_t start(const char *output)
     return child;
 }
 
-/* True when the child was killed; failing by itself fails the test. */
-static bool killed(pid_t child)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-        return true;
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    return false;
-}
-
 static void killed_at_random_moments(void **state)
 {
     (void)state;
@@ -101,7 +89,7 @@ static void killed_at_random_moments(void **state)
     char *output = fx_path(root, "killed.gturbo");
     unsigned kills = 0, finished = 0, runs = 0, wanted = (unsigned)scaled(RANDOM_KILLS, 12);
     uint64_t seed = 20261129, begin = clock_ns();
-    assert_false(killed(start(output)));
+    assert_false(fx_killed(start(output)));
     uint64_t whole_ns = clock_ns() - begin;
     hub_wipe(output);
     while (kills < wanted) {
@@ -112,7 +100,7 @@ static void killed_at_random_moments(void **state)
         struct timespec pause = {(time_t)(after / 1000000000u), (long)(after % 1000000000u)};
         (void)nanosleep(&pause, NULL);
         (void)kill(child, SIGKILL);
-        bool dead = killed(child);
+        bool dead = fx_killed(child);
         kills += dead;
         if (access(output, F_OK) == 0)
             fx_assert_same_dir(whole, output);

@@ -84,18 +84,6 @@ static pid_t start(const char *output, bool over, uint64_t die_at, long pause_ns
     return child;
 }
 
-/* True when the child was killed; failing by itself fails the test. */
-static bool killed(pid_t child)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-        return true;
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    return false;
-}
-
 static void check_between(const char *output)
 {
     if (access(output, F_OK) == 0)
@@ -151,7 +139,7 @@ static void killed_at_every_read(void **state)
     uint64_t n = 1;
     for (bool more = true; more; n++) {
         wipe(output);
-        more = killed(start(output, false, n, 0));
+        more = fx_killed(start(output, false, n, 0));
         assert_int_equal(access(output, F_OK) == 0, !more);
         finish(output, false);
         fx_assert_clean(output);
@@ -165,7 +153,7 @@ static void killed_again_and_again(void **state)
     (void)state;
     char *output = fx_path(root, "again.gturbo");
     int kills = 0;
-    while (killed(start(output, false, 18, 0))) {
+    while (fx_killed(start(output, false, 18, 0))) {
         kills++;
         assert_true(kills < 200);
         check_between(output);
@@ -185,7 +173,7 @@ static void sleep_ns(uint64_t ns)
 static void kill_randomly(const char *output, bool over, unsigned seed)
 {
     uint64_t begin = clock_ns();
-    assert_false(killed(start(output, over, 0, 200000)));
+    assert_false(fx_killed(start(output, over, 0, 200000)));
     uint64_t whole_ns = clock_ns() - begin;
     int kills = 0, runs = 0;
     while (kills < RANDOM_KILLS) {
@@ -194,7 +182,7 @@ static void kill_randomly(const char *output, bool over, unsigned seed)
         seed = seed * 1103515245u + 12345u;
         sleep_ns(whole_ns * (seed >> 8 & 0xFFFF) / 0xFFFF);
         (void)kill(child, SIGKILL);
-        bool dead = killed(child);
+        bool dead = fx_killed(child);
         kills += dead;
         check_between(output);
         if (!dead) {
