@@ -167,7 +167,7 @@ valgrind: ## run the unit tests of the parts that parse and allocate under valgr
 	@tests/deps.sh build test valgrind
 	@$(MAKE) --no-print-directory unit $(SLOW) \
 		UNITS="$(filter-out $(HEAVY),$(UNIT_SRC:tests/unit/%.c=%))" \
-		RUNNER="valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect"
+		RUNNER="valgrind -q --suppressions=tests/valgrind.supp --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect"
 
 fuzz: ## run each fuzz target for FUZZ_SECONDS; findings go to build/fuzz/
 	@tests/deps.sh build fuzz
