@@ -226,7 +226,8 @@ typedef enum sluice_draft {
     SLUICE_DRAFT_MTP,    /* the model's own layer for it, where the install has one */
 } sluice_draft;
 
-#define SLUICE_SLOTS_ALL UINT32_MAX
+#define SLUICE_SLOTS_ALL     UINT32_MAX
+#define SLUICE_LOOKAHEAD_OFF UINT32_MAX
 
 typedef struct sluice_paths {
     const char **items;
@@ -251,8 +252,9 @@ typedef struct sluice_engine_options {
     const char *isa; /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
     sluice_io io;
     sluice_paths mirrors; /* directories with further copies of packed_experts/layer_NN.bin; at most 7 */
-    uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; 0: off; at
-                                   most 32 */
+    uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; at most 32;
+                                   0: what pays for the family where experts are streamed;
+                                   SLUICE_LOOKAHEAD_OFF */
     sluice_draft draft;
     uint32_t draft_max; /* most tokens to guess at once; 0: 4; at most 16. How many is chosen by what pays,
                            down to none */
@@ -284,6 +286,7 @@ typedef struct sluice_plan {
     uint64_t unmetered_bytes; /* of total_bytes: what is estimated, not allocated from the budget */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
+    uint32_t lookahead_experts;                /* 0: off */
     uint32_t expert_layers, experts_per_token; /* a token asks every layer for so many */
     uint64_t expert_bytes;                     /* that one of them reads from the drive */
 } sluice_plan;

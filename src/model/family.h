@@ -110,6 +110,8 @@ struct family {
      * is free then, and records no trace. */
     uint32_t (*guess)(const struct model *model, struct forward *f, uint32_t layer, uint32_t n,
                       uint16_t *ids);
+    uint32_t
+        lookahead; /* experts to guess where nothing else is asked for; 0: guessing was not seen to pay */
 };
 
 /* NULL-ended. */
