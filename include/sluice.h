@@ -685,7 +685,7 @@ typedef struct sluice_bench_row {
     double prefill_wait_seconds, decode_wait_seconds_per_token;
     /* Limits: measured in this run; and what a token needs, whatever the program. */
     double memory_bytes_per_second, drive_bytes_per_second; /* 0: not measurable */
-    double decode_touched_bytes_per_token;                  /* weights, keys and values */
+    double decode_touched_bytes_per_token;                  /* weights, keys, values, states */
     double decode_memory_ratio; /* speed ÷ (memory rate ÷ touched bytes): 1 is all that memory allows */
     double decode_drive_ratio;  /* speed ÷ (drive rate ÷ bytes read per token); 0: nothing was read */
     uint64_t peak_bytes;        /* resident high-water mark of the process during the row */

@@ -245,7 +245,8 @@ static void fill_row(const struct bench *b, const struct sample *samples, sluice
     uint32_t middle = row->prompt_tokens + row->generated_tokens / 2;
     row->decode_touched_bytes_per_token =
         (double)limits_weight_bytes(b->engine->store, b->engine->model) +
-        (double)limits_kv_bytes(b->engine->model, b->engine->options.kv, middle);
+        (double)limits_kv_bytes(b->engine->model, b->engine->options.kv, middle) +
+        (double)limits_state_bytes(b->engine->model);
     row->decode_memory_ratio =
         row->decode_tokens_per_second * row->decode_touched_bytes_per_token / row->memory_bytes_per_second;
     if (row->drive_bytes_per_second > 0)
