@@ -172,6 +172,7 @@ sluice_status install_recheck(struct install *w, sluice_error *err)
         if (strcmp(hex, recorded) == 0) {
             mark_done(w, i);
             w->report.reused_bytes += w->plan.ranges[i].payload_bytes;
+            meter_prove(&w->meter, w->plan.ranges[i].payload_bytes);
         }
     }
     for (size_t i = 0; i < w->plan.n_ranges; i++)
@@ -370,6 +371,7 @@ static sluice_status record_range(void *user, size_t index, sluice_error *err)
         synced = file;
     }
     TRY(journal_add(&w->journal, index, f->tags[index], range, err));
+    meter_prove(&w->meter, range->payload_bytes);
     mark_done(w, index);
     return give_complete_files(f, range, err);
 }
@@ -433,6 +435,7 @@ sluice_status install_copy(struct install *w, sluice_error *err)
     atomic_bool stop = false;
     w->stop = &stop;
     meter_start(&w->meter, &w->options->watch, "copy", w->plan.source_bytes);
+    meter_prove(&w->meter, w->report.reused_bytes);
     sluice_status status = meter_step(&w->meter, w->report.reused_bytes, err);
     if (status == SLUICE_OK)
         status = copy_all(&f, err);

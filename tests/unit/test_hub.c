@@ -53,6 +53,17 @@ static void assert_whole(const char *output)
     fx_assert_clean(output);
 }
 
+/* What is verified follows what is done, and at the end of the copy is all of it. */
+static void follow(void *user, const sluice_progress *p)
+{
+    sluice_progress *last = user;
+    if (strcmp(p->phase, "copy") != 0)
+        return;
+    assert_true(p->done_bytes >= last->done_bytes && p->verified_bytes >= last->verified_bytes);
+    assert_true(p->verified_bytes <= p->done_bytes);
+    *last = *p;
+}
+
 static void arrives_whole(void **state)
 {
     (void)state;
@@ -62,8 +73,13 @@ static void arrives_whole(void **state)
     atomic_store(&hub.largest, 0);
     atomic_store(&hub.peak, 0);
     atomic_store(&hub.together, 2);
+    sluice_progress last = {0};
+    run.install.watch = (sluice_watch){.progress = follow, .user = &last};
     assert_ok(hub_install(&run, &r, err));
     atomic_store(&hub.together, 0);
+    assert_true(last.total_bytes > 0);
+    assert_int_equal(last.done_bytes, last.total_bytes);
+    assert_int_equal(last.verified_bytes, last.total_bytes);
     assert_whole(output);
     assert_in_range(atomic_load(&hub.largest), 513, 1024); /* pieces, not whole ranges at once */
     assert_in_range(atomic_load(&hub.peak), 2, 3);         /* several in flight, no more than allowed */
