@@ -658,6 +658,8 @@ typedef struct sluice_bench_options {
     /* NULL: the router decides. A file of sluice_session_record_routes(), or "zipf:S" or "reuse:P": the
      * experts are taken from there, the answer is nonsense. */
     const char *route_trace;
+    double guess_accuracy; /* of a lookahead's guesses over a trace; 0: 0.65, as the demo model's likelier
+                              half of a layer's experts that are not in memory */
     bool profile;
     uint64_t seed; /* of prompts and made routes */
     sluice_watch watch;

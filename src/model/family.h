@@ -141,6 +141,9 @@ struct route_override {
     void *user;
     void (*route)(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
                   uint16_t *ids);
+    /* Writes n distinct guesses of the experts of the row at `position`, likelier ones first; as good as the
+     * model's own would be if the experts were its own. */
+    void (*guess)(void *user, uint32_t layer, uint32_t position, uint32_t n, uint16_t *ids);
 };
 
 /* LOGITS_ALL passes the logits row by row to a function; LOGITS_ROWS leaves all of them. */
