@@ -232,7 +232,7 @@ static sluice_status add_experts(const struct gturbo *store, const struct model 
     uint64_t slots = experts_bytes(store, plan->expert_slots, 0);
     uint64_t with_spares = experts_bytes(store, plan->expert_slots, spares);
     add_item(plan, "expert slots", slots);
-    if (spares)
+    if (with_spares > slots)
         add_item(plan, "lookahead slots", with_spares - slots);
     *mapped_bytes += with_spares;
     describe_experts(store, model, plan);
