@@ -570,16 +570,21 @@ const char *sluice_chat_text(const sluice_chat *chat, size_t *text_bytes);
 typedef enum sluice_delta_kind {
     SLUICE_DELTA_CONTENT = 0,
     SLUICE_DELTA_REASONING,
-    SLUICE_DELTA_CALL,      /* a call begins: its id and name; its arguments follow */
-    SLUICE_DELTA_ARGUMENTS, /* a part of the arguments, a JSON text of at most 1024 bytes */
-    SLUICE_DELTA_MALFORMED, /* the raw text of a call that is not one; nothing of it was handed out as a call
-                             */
+    SLUICE_DELTA_CALL,      /* a call begins: its id and name; its arguments follow as they become certain */
+    SLUICE_DELTA_ARGUMENTS, /* the next part of a call's arguments, a JSON text; at most 1024 bytes */
+    SLUICE_DELTA_CALL_END,  /* the call is complete and right. Before this it must not be acted upon */
+    SLUICE_DELTA_MALFORMED, /* raw text of something that began as a call and is none; `call` is the one that
+                               it had become, which is void, or SLUICE_CALL_NONE */
 } sluice_delta_kind;
 
-/* A piece of the answer, taken apart. */
+#define SLUICE_CALL_NONE UINT32_MAX
+
+/* A piece of the answer, taken apart. The parts of a call's arguments, put together, are one JSON object
+ * once SLUICE_DELTA_CALL_END has come. A call that a limit cuts gets neither that nor SLUICE_DELTA_MALFORMED.
+ */
 typedef struct sluice_delta {
     sluice_delta_kind kind;
-    const char *text; /* not of SLUICE_DELTA_CALL */
+    const char *text; /* of content, reasoning, arguments and what is malformed */
     size_t text_bytes;
     uint32_t call;         /* index of the call */
     const char *id, *name; /* of SLUICE_DELTA_CALL, NUL-terminated */
