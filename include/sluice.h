@@ -243,7 +243,9 @@ typedef struct sluice_engine_options {
     uint64_t expert_cache_bytes; /* another way to ask for slots; not together with expert_slots */
     uint32_t threads;            /* 0: one per available core */
     uint32_t read_threads;       /* expert reads in flight at once; 0: 64 in a ring, 8 with threads */
-    uint32_t max_sessions;       /* sessions that the budget must hold at once; 0: 1 */
+    uint64_t grammar_bytes; /* for schemas and grammars of all sessions; 0: 4 to 16 MiB each, by the budget.
+                               One that needs more is refused */
+    uint32_t max_sessions;  /* sessions that the budget must hold at once; 0: 1 */
     sluice_kv_type kv;
     sluice_activations activations;
     sluice_eviction eviction;
@@ -282,6 +284,7 @@ typedef struct sluice_plan {
     uint32_t n_items;
     uint64_t total_bytes, limit_bytes, minimum_bytes;
     uint64_t unmetered_bytes; /* of total_bytes: what is estimated, not allocated from the budget */
+    uint64_t grammar_bytes;   /* of total_bytes: set aside for schemas and grammars at work */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
     uint32_t expert_layers, experts_per_token; /* a token asks every layer for so many */
@@ -522,7 +525,8 @@ typedef enum sluice_format {
 typedef struct sluice_constraint sluice_constraint;
 
 /* `text` is the schema or the grammar (not looked at for SLUICE_FORMAT_JSON). A keyword that cannot be
- * honoured is refused by name, as is what would need too much memory or time: SLUICE_E_UNSUPPORTED. */
+ * honoured is refused by name, as is what would need too much time: SLUICE_E_UNSUPPORTED. SLUICE_E_BUDGET: it
+ * needs more memory than the engine has set aside for grammars. */
 sluice_status sluice_constraint_open(const sluice_tokenizer *tokenizer, sluice_format format,
                                      const char *text, size_t text_bytes, sluice_constraint **constraint,
                                      sluice_error *err);
