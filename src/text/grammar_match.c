@@ -386,6 +386,7 @@ static sluice_status step(struct walker *m, uint32_t state, unsigned symbol, uin
                           sluice_error *err)
 {
     const struct grammar *g = m->grammar;
+    *next = WALKER_DEAD;
     if (!m->states[state].next) {
         uint32_t *table;
         if (!charge(m, GRAMMAR_SYMBOLS * sizeof *table)) {
@@ -468,7 +469,7 @@ bool walker_complete(const struct walker *m, uint32_t state)
 static sluice_status fill_mask(struct walker *m, uint32_t state, uint64_t *bits, bool *any, sluice_error *err)
 {
     const struct grammar_vocab *vocab = m->vocab;
-    uint32_t path[TOKEN_BYTES_MAX + 1], next;
+    uint32_t path[TOKEN_BYTES_MAX + 1], next = WALKER_DEAD;
     path[0] = state;
     *any = false;
     for (size_t i = 0; i < vocab->n;) {

@@ -4,21 +4,22 @@
 
 #include <stdbool.h>
 
-#define CALL_TOOL(name, properties)                                                                          \
-    "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"parameters\":{\"type\":\"object\","        \
-    "\"properties\":{" properties "}"
-
-static const char CALL_TOOLS[] = "[" CALL_TOOL(
-    "get_weather", "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"deep\":{\"type\":"
-                   "\"object\","
-                   "\"properties\":{\"a\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}}}},"
-                   "\"unit\":{\"type\":\"string\",\"enum\":[\"C\",\"F\"]}") ",\"required\":[\"city\"]}}}"
-                                                                            "," CALL_TOOL("now", "") "}}}]";
+static const char CALL_TOOLS[] = "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
+                                 "\"parameters\":{\"type\":\"object\",\"properties\":"
+                                 "{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"deep\":{"
+                                 "\"type\":\"object\",\"properties\":{\"a\":"
+                                 "{\"type\":\"array\",\"items\":{\"type\":\"number\"}}}},\"unit\":{\"type\":"
+                                 "\"string\",\"enum\":[\"C\",\"F\"]}},"
+                                 "\"required\":[\"city\"]}}},{\"type\":\"function\",\"function\":{\"name\":"
+                                 "\"now\",\"parameters\":{\"type\":"
+                                 "\"object\",\"properties\":{}}}}]";
 
 /* One more, with parameters that no grammar is made for. */
-static const char CALL_MORE_TOOLS[] = "[" CALL_TOOL(
-    "put", "\"text\":{\"type\":\"string\"},\"note\":{\"type\":[\"string\",\"null\"]},\"free\":{},"
-           "\"choice\":{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}") "}}}]";
+static const char CALL_MORE_TOOLS[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"put\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":"
+    "{\"text\":{\"type\":\"string\"},\"note\":{\"type\":[\"string\",\"null\"]},\"free\":{},\"choice\":"
+    "{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}}}}}]";
 
 #define DSML                                                                                                 \
     "\xEF\xBD\x9C"                                                                                           \
