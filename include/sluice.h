@@ -61,6 +61,9 @@ void sluice_free(void *memory);
 typedef struct sluice_progress {
     const char *phase; /* "copy", "verify", "load" */
     uint64_t done_bytes, total_bytes;
+    /* Of an install: synced to disk, with a tag in the journal that a resume compares. Of a verification: of
+     * files whose digest was right. 0 in phases that prove nothing. */
+    uint64_t verified_bytes;
 } sluice_progress;
 
 /* Called from the thread that runs the operation, a few times a second at most. */
@@ -226,7 +229,8 @@ typedef enum sluice_draft {
     SLUICE_DRAFT_MTP,    /* the model's own layer for it, where the install has one */
 } sluice_draft;
 
-#define SLUICE_SLOTS_ALL UINT32_MAX
+#define SLUICE_SLOTS_ALL     UINT32_MAX
+#define SLUICE_LOOKAHEAD_OFF UINT32_MAX
 
 typedef struct sluice_paths {
     const char **items;
@@ -253,8 +257,9 @@ typedef struct sluice_engine_options {
     const char *isa; /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
     sluice_io io;
     sluice_paths mirrors; /* directories with further copies of packed_experts/layer_NN.bin; at most 7 */
-    uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; 0: off; at
-                                   most 32 */
+    uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; at most 32;
+                                   0: what pays for the family where experts are streamed;
+                                   SLUICE_LOOKAHEAD_OFF */
     sluice_draft draft;
     uint32_t draft_max; /* most tokens to guess at once; 0: 4; at most 16. How many is chosen by what pays,
                            down to none */
@@ -287,6 +292,7 @@ typedef struct sluice_plan {
     uint64_t grammar_bytes;   /* of total_bytes: set aside for schemas and grammars at work */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
+    uint32_t lookahead_experts;                /* 0: off */
     uint32_t expert_layers, experts_per_token; /* a token asks every layer for so many */
     uint64_t expert_bytes;                     /* that one of them reads from the drive */
 } sluice_plan;
@@ -664,6 +670,8 @@ typedef struct sluice_bench_options {
     /* NULL: the router decides. A file of sluice_session_record_routes(), or "zipf:S" or "reuse:P": the
      * experts are taken from there, the answer is nonsense. */
     const char *route_trace;
+    double guess_accuracy; /* of a lookahead's guesses over a trace; 0: 0.65, as the demo model's likelier
+                              half of a layer's experts that are not in memory */
     bool profile;
     uint64_t seed; /* of prompts and made routes */
     sluice_watch watch;
@@ -689,7 +697,7 @@ typedef struct sluice_bench_row {
     double prefill_wait_seconds, decode_wait_seconds_per_token;
     /* Limits: measured in this run; and what a token needs, whatever the program. */
     double memory_bytes_per_second, drive_bytes_per_second; /* 0: not measurable */
-    double decode_touched_bytes_per_token;                  /* weights, keys and values */
+    double decode_touched_bytes_per_token;                  /* weights, keys, values, states */
     double decode_memory_ratio; /* speed ÷ (memory rate ÷ touched bytes): 1 is all that memory allows */
     double decode_drive_ratio;  /* speed ÷ (drive rate ÷ bytes read per token); 0: nothing was read */
     uint64_t peak_bytes;        /* resident high-water mark of the process during the row */

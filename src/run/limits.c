@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <string.h>
 
@@ -9,23 +10,15 @@ enum { DEPTH_DEFAULT = 16 };
 
 /* ---- drive ---- */
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t x = *state += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 static sluice_status begin_read(struct gturbo *store, struct reads *reads, struct read_request *request,
                                 uint64_t *random, sluice_error *err)
 {
-    uint32_t layer = (uint32_t)(next_random(random) % store->n_layers);
+    uint32_t layer = (uint32_t)(random_next(random) % store->n_layers);
     while (!store->layers[layer].present)
         layer = (layer + 1) % store->n_layers;
     TRY(gturbo_layer_fd(store, layer, &request->fd, err));
     request->bytes = (size_t)store->stride_bytes;
-    request->offset = next_random(random) % store->n_experts * store->stride_bytes;
+    request->offset = random_next(random) % store->n_experts * store->stride_bytes;
     reads_submit(reads, &request, 1);
     return SLUICE_OK;
 }
@@ -100,6 +93,10 @@ sluice_status sluice_measure_drive(const char *install_dir, const sluice_engine_
 
 typedef uint64_t words8 __attribute__((vector_size(64)));
 
+/* One core alone with one stream reaches half of what several streams and prefetching do, and the kernels
+ * have both: less would not be the machine's limit. */
+enum { STREAMS = 8, STREAM_STEP = 256, STREAM_AHEAD = 1024 };
+
 struct stream {
     const unsigned char *memory;
     size_t bytes;
@@ -108,25 +105,33 @@ struct stream {
     _Atomic uint64_t sum; /* keeps the reads from being left out */
 };
 
+static void read_step(const unsigned char *at, words8 *sum)
+{
+    for (int k = 0; k < STREAM_STEP / 64; k++) {
+        words8 v;
+        __builtin_prefetch(at + STREAM_AHEAD + 64 * (size_t)k);
+        memcpy(&v, at + 64 * (size_t)k, sizeof v);
+        *sum ^= v;
+    }
+}
+
 static void stream_lane(void *arg, uint32_t lane, uint32_t lanes)
 {
     struct stream *s = arg;
     size_t begin, end;
     uint64_t done = 0;
-    words8 sums[4] = {{0}};
-    pool_share(s->bytes, 256, lane, lanes, &begin, &end);
+    words8 sums[STREAMS] = {{0}};
+    pool_share(s->bytes, STREAMS * STREAM_STEP, lane, lanes, &begin, &end);
+    const size_t part = (end - begin) / STREAMS / STREAM_STEP * STREAM_STEP;
     do {
-        for (size_t at = begin; at + 256 <= end; at += 256)
-            for (int k = 0; k < 4; k++) {
-                words8 v;
-                memcpy(&v, s->memory + at + 64 * (size_t)k, sizeof v);
-                sums[k] ^= v;
-            }
-        done += end - begin;
-    } while (end - begin >= 256 && clock_ns() < s->until_ns);
-    words8 all = sums[0] ^ sums[1] ^ sums[2] ^ sums[3];
-    for (int i = 0; i < 8; i++)
-        atomic_fetch_xor(&s->sum, all[i]);
+        for (size_t at = begin; at < begin + part; at += STREAM_STEP)
+            for (size_t k = 0; k < STREAMS; k++)
+                read_step(s->memory + at + k * part, &sums[k]);
+        done += STREAMS * part;
+    } while (part && clock_ns() < s->until_ns);
+    for (int k = 0; k < STREAMS; k++)
+        for (int i = 0; i < 8; i++)
+            atomic_fetch_xor(&s->sum, sums[k][i]);
     atomic_fetch_add(&s->done_bytes, done);
 }
 
@@ -181,4 +186,14 @@ uint64_t limits_kv_bytes(const struct model *model, sluice_kv_type kv, uint32_t 
         sum += rows * shape->kv_heads * shape->head_dim * 2 * element;
     }
     return sum;
+}
+
+uint64_t limits_state_bytes(const struct model *model)
+{
+    uint64_t sum = 0;
+    for (uint32_t l = 0; l < model->n_layers && model->recurrent; l++) {
+        const struct recurrent_shape *shape = &model->recurrent[l];
+        sum += shape->state_values + (uint64_t)shape->tail_rows * shape->channels;
+    }
+    return 2 * sum * sizeof(float);
 }

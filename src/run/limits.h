@@ -19,6 +19,8 @@ double limits_memory(struct pool *pool, const unsigned char *memory, size_t byte
 uint64_t limits_weight_bytes(const struct gturbo *store, const struct model *model);
 /* Bytes of keys and values that a token reads after `position` others. */
 uint64_t limits_kv_bytes(const struct model *model, sluice_kv_type kv, uint32_t position);
+/* Recurrent state that a token reads and writes again. */
+uint64_t limits_state_bytes(const struct model *model);
 /* Bytes of an expert without its padding, averaged over the layers. */
 double limits_expert_bytes(const struct gturbo *store);
 

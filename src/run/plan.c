@@ -251,13 +251,15 @@ static sluice_status add_experts(const struct gturbo *store, const struct model 
     return SLUICE_OK;
 }
 
-sluice_status plan_compute(const struct gturbo *store, const struct model *model,
-                           const sluice_engine_options *options, uint64_t tokenizer_bytes, sluice_plan *plan,
-                           sluice_error *err)
+/* The lookahead is decided: a number, 0 for none. */
+static sluice_status compute(const struct gturbo *store, const struct model *model,
+                             const sluice_engine_options *options, uint64_t tokenizer_bytes,
+                             sluice_plan *plan, sluice_error *err)
 {
     memset(plan, 0, sizeof *plan);
     set_limit(options, plan);
     plan->context_tokens = options->context_tokens;
+    plan->lookahead_experts = options->lookahead_experts;
     plan->experts_per_layer = model->n_experts;
     uint64_t resident = arena_charge((size_t)store->resident_bytes);
     uint64_t opening = TOKENIZER_OPENING * tokenizer_bytes + RESERVE_BYTES;
@@ -295,5 +297,24 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
             "context is %.1f MiB",
             (double)(plan->total_bytes > opening ? plan->total_bytes : opening) / 1048576, plan->limit_source,
             (double)plan->limit_bytes / 1048576, (double)plan->minimum_bytes / 1048576);
+    return SLUICE_OK;
+}
+
+sluice_status plan_compute(const struct gturbo *store, const struct model *model,
+                           const sluice_engine_options *options, uint64_t tokenizer_bytes, sluice_plan *plan,
+                           sluice_error *err)
+{
+    sluice_engine_options decided = *options;
+    if (options->lookahead_experts == SLUICE_LOOKAHEAD_OFF)
+        decided.lookahead_experts = 0;
+    TRY(compute(store, model, &decided, tokenizer_bytes, plan, err));
+    /* Left open: worth its spare slots where experts are streamed, and a token's own have room. */
+    decided.lookahead_experts = model->family->lookahead;
+    sluice_plan ahead;
+    if (options->lookahead_experts == 0 && decided.lookahead_experts > 0 &&
+        plan->expert_slots < plan->experts_per_layer &&
+        compute(store, model, &decided, tokenizer_bytes, &ahead, NULL) == SLUICE_OK &&
+        ahead.expert_slots >= 2 * model->top_k)
+        *plan = ahead;
     return SLUICE_OK;
 }

@@ -1,5 +1,6 @@
 #include "run/sampler.h"
 
+#include "base/random.h"
 #include "compute/host.h"
 #include "compute/math64.h"
 
@@ -161,15 +162,6 @@ static void apply_penalties(struct sampler *s, const int32_t *tokens, size_t n, 
     }
 }
 
-/* A uniform number in [0, 1) from (seed, position): the finalizer of splitmix64 (Steele et al., 2014). */
-static double uniform(uint64_t seed, uint64_t position)
-{
-    uint64_t z = seed + (position + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
 /* Pop candidates until top-p (of the whole distribution at temperature 1), top-k or min-p says enough.
  * Returns how many; they are at the end of the array, best last. */
 static size_t keep(struct sampler *s, const sluice_sampling *p)
@@ -202,7 +194,7 @@ static int32_t draw(struct sampler *s, const sluice_sampling *p, uint64_t positi
     double total = 0;
     for (size_t i = 0; i < kept; i++)
         total += (double)math_exp((best[-(ptrdiff_t)i].logit - best->logit) / p->temperature);
-    double target = uniform(p->seed, position) * total, sum = 0;
+    double target = random_unit_at(p->seed, position) * total, sum = 0;
     for (size_t i = 0; i < kept; i++) {
         sum += (double)math_exp((best[-(ptrdiff_t)i].logit - best->logit) / p->temperature);
         if (target < sum)

@@ -1,6 +1,6 @@
 """Compare the C tokenizer with Hugging Face tokenizers, string by string.
 
-    python compare.py DRIVER DIR_OF_JSON [--count N] [--code-points] [NAME …]
+    python compare.py DRIVER DIR_OF_JSON [--count N] [--seed N] [--code-points] [NAME …]
 
 Encoding with control tokens recognised is compared as it is; without, with a copy of the file from which the
 control tokens are taken out. Decoding is compared on the ids of the strings and on random ids.
@@ -113,13 +113,14 @@ def main():
     parser.add_argument("dir")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--count", type=int, default=24000)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--code-points", action="store_true")
     args = parser.parse_intermixed_args()
     names = args.names or sorted(f[:-5] for f in os.listdir(args.dir) if f.endswith(".json"))
     bad = 0
     for name in names:
         path = os.path.join(args.dir, name + ".json")
-        texts = strings.strings(args.count)
+        texts = strings.strings(args.count, args.seed)
         if args.code_points:
             texts = strings.code_points()
         bad += compare_encode(args.driver, name, path, texts)

