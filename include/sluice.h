@@ -247,7 +247,9 @@ typedef struct sluice_engine_options {
     uint64_t expert_cache_bytes; /* another way to ask for slots; not together with expert_slots */
     uint32_t threads;            /* 0: one per available core */
     uint32_t read_threads;       /* expert reads in flight at once; 0: 64 in a ring, 8 with threads */
-    uint32_t max_sessions;       /* sessions that the budget must hold at once; 0: 1 */
+    uint64_t grammar_bytes; /* for schemas and grammars of all sessions; 0: 4 to 16 MiB each, by the budget.
+                               One that needs more is refused */
+    uint32_t max_sessions;  /* sessions that the budget must hold at once; 0: 1 */
     sluice_kv_type kv;
     sluice_activations activations;
     sluice_eviction eviction;
@@ -287,6 +289,7 @@ typedef struct sluice_plan {
     uint32_t n_items;
     uint64_t total_bytes, limit_bytes, minimum_bytes;
     uint64_t unmetered_bytes; /* of total_bytes: what is estimated, not allocated from the budget */
+    uint64_t grammar_bytes;   /* of total_bytes: set aside for schemas and grammars at work */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
     uint32_t lookahead_experts;                /* 0: off */
@@ -528,7 +531,8 @@ typedef enum sluice_format {
 typedef struct sluice_constraint sluice_constraint;
 
 /* `text` is the schema or the grammar (not looked at for SLUICE_FORMAT_JSON). A keyword that cannot be
- * honoured is refused by name, as is what would need too much memory or time: SLUICE_E_UNSUPPORTED. */
+ * honoured is refused by name, as is what would need too much time: SLUICE_E_UNSUPPORTED. SLUICE_E_BUDGET: it
+ * needs more memory than the engine has set aside for grammars. */
 sluice_status sluice_constraint_open(const sluice_tokenizer *tokenizer, sluice_format format,
                                      const char *text, size_t text_bytes, sluice_constraint **constraint,
                                      sluice_error *err);
@@ -576,16 +580,21 @@ const char *sluice_chat_text(const sluice_chat *chat, size_t *text_bytes);
 typedef enum sluice_delta_kind {
     SLUICE_DELTA_CONTENT = 0,
     SLUICE_DELTA_REASONING,
-    SLUICE_DELTA_CALL,      /* a call begins: its id and name; its arguments follow */
-    SLUICE_DELTA_ARGUMENTS, /* a part of the arguments, a JSON text of at most 1024 bytes */
-    SLUICE_DELTA_MALFORMED, /* the raw text of a call that is not one; nothing of it was handed out as a call
-                             */
+    SLUICE_DELTA_CALL,      /* a call begins: its id and name; its arguments follow as they become certain */
+    SLUICE_DELTA_ARGUMENTS, /* the next part of a call's arguments, a JSON text; at most 1024 bytes */
+    SLUICE_DELTA_CALL_END,  /* the call is complete and right. Before this it must not be acted upon */
+    SLUICE_DELTA_MALFORMED, /* raw text of something that began as a call and is none; `call` is the one that
+                               it had become, which is void, or SLUICE_CALL_NONE */
 } sluice_delta_kind;
 
-/* A piece of the answer, taken apart. */
+#define SLUICE_CALL_NONE UINT32_MAX
+
+/* A piece of the answer, taken apart. The parts of a call's arguments, put together, are one JSON object
+ * once SLUICE_DELTA_CALL_END has come. A call that a limit cuts gets neither that nor SLUICE_DELTA_MALFORMED.
+ */
 typedef struct sluice_delta {
     sluice_delta_kind kind;
-    const char *text; /* not of SLUICE_DELTA_CALL */
+    const char *text; /* of content, reasoning, arguments and what is malformed */
     size_t text_bytes;
     uint32_t call;         /* index of the call */
     const char *id, *name; /* of SLUICE_DELTA_CALL, NUL-terminated */

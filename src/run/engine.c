@@ -339,12 +339,14 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     e->options.lookahead_experts = e->plan.lookahead_experts;
     budget_init(&e->budget, e->plan.limit_bytes);
     TRY(budget_charge(&e->budget, e->plan.unmetered_bytes, "the tokenizer and the reserve", err));
+    TRY(budget_charge(&e->budget, e->plan.grammar_bytes, "grammars", err));
     TRY(sluice_tokenizer_open(dir, &e->text, err));
     if (tok_vocab(e->text->tok) > e->model->vocab)
         return err_set(err, SLUICE_E_FORMAT,
                        "the tokenizer has %u ids, the model's vocabulary %u; the files do not "
                        "belong together",
                        tok_vocab(e->text->tok), e->model->vocab);
+    e->text->grammars.limit_bytes = e->plan.grammar_bytes;
     collect_stops(e);
     /* Parsing left the heap full of holes; give the pages back before the large parts are loaded. */
     (void)malloc_trim(0);

@@ -143,6 +143,18 @@ static sluice_status choose_slots(const sluice_engine_options *options, const st
     return SLUICE_OK;
 }
 
+/* What schemas and grammars may take: the vocabulary in their order once, and for each session a share that
+ * grows with what the budget leaves beyond the minimum. */
+static uint64_t grammars_bytes(const sluice_engine_options *options, const struct model *model,
+                               uint64_t beyond)
+{
+    static const uint64_t LEAST_BYTES = 4ull << 20, MOST_BYTES = 16ull << 20, SHARE = 64;
+    uint64_t each = LEAST_BYTES + beyond / SHARE / options->max_sessions;
+    each = each > MOST_BYTES ? MOST_BYTES : each;
+    return grammar_vocab_bytes(model->vocab) +
+           (options->grammar_bytes ? options->grammar_bytes : each * options->max_sessions);
+}
+
 static uint64_t page_tables(uint64_t mapped_bytes)
 {
     return mapped_bytes / PAGE_TABLE_SHARE;
@@ -253,9 +265,12 @@ static sluice_status compute(const struct gturbo *store, const struct model *mod
     uint64_t opening = TOKENIZER_OPENING * tokenizer_bytes + RESERVE_BYTES;
     uint32_t least = model->n_experts == 0 ? 0 : SLOTS_LEAST;
     uint64_t least_slots = least ? experts_bytes(store, least, plan_spares(options)) : 0;
+    uint64_t least_grammars = grammars_bytes(options, model, 0);
     uint64_t least_mapped = resident + sessions_bytes(options, model, least_chunk(options)) + least_slots;
-    plan->minimum_bytes = least_mapped + unmetered(tokenizer_bytes, least_mapped);
+    plan->minimum_bytes = least_mapped + least_grammars + unmetered(tokenizer_bytes, least_mapped);
     uint64_t beyond = plan->limit_bytes > plan->minimum_bytes ? plan->limit_bytes - plan->minimum_bytes : 0;
+    plan->grammar_bytes = grammars_bytes(options, model, beyond);
+    beyond -= plan->grammar_bytes - least_grammars;
     plan->minimum_bytes = plan->minimum_bytes > opening ? plan->minimum_bytes : opening;
     plan->prefill_chunk_tokens = choose_chunk(options, store, model, beyond, least_slots);
     uint64_t sessions = sessions_bytes(options, model, plan->prefill_chunk_tokens);
@@ -268,6 +283,7 @@ static sluice_status compute(const struct gturbo *store, const struct model *mod
         add_item(plan, "recurrent state", state);
     add_item(plan, "scratch", sessions - kv - state);
     uint64_t mapped = plan->total_bytes;
+    add_item(plan, "grammars", plan->grammar_bytes);
     add_item(plan, "tokenizer", TOKENIZER_KEPT * tokenizer_bytes);
     add_item(plan, "reserve", RESERVE_BYTES);
     if (least)

@@ -108,18 +108,25 @@ static void load_candidates(struct sampler *s, const float *logits)
     s->n = s->vocab;
 }
 
-static bool is_allowed(const struct sampler *s, uint32_t id)
-{
-    return s->allowed[id / 64] >> (id % 64) & 1;
-}
-
-/* Leave only what is allowed: top-p, top-k and min-p then speak of what can be drawn. */
+/* Leave only what is allowed: top-p, top-k and min-p then speak of what can be drawn. Masks mostly allow
+ * nearly nothing or nearly everything, so words without a bit are passed over and full ones moved whole. */
 static void drop_barred(struct sampler *s)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (is_allowed(s, i))
-            s->candidates[n++] = s->candidates[i];
+    for (uint32_t from = 0; from < s->n; from += 64) {
+        uint64_t bits = s->allowed[from / 64];
+        if (bits == UINT64_MAX && s->n - from >= 64) {
+            if (n != from)
+                memmove(s->candidates + n, s->candidates + from, 64 * sizeof *s->candidates);
+            n += 64;
+            continue;
+        }
+        for (; bits; bits &= bits - 1) {
+            uint32_t id = from + (uint32_t)__builtin_ctzll(bits);
+            if (id < s->n)
+                s->candidates[n++] = s->candidates[id];
+        }
+    }
     s->n = n;
 }
 
