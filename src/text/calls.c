@@ -138,9 +138,11 @@ static sluice_status tell_call(struct calls *c, sluice_error *err)
         TRY(c->fn(c->user, &part, err));
         c->n_calls++;
     }
+    if (r->given == r->args.len) /* before the first argument args.p may be NULL, which takes no offset */
+        return SLUICE_OK;
     part = (struct part){PART_ARGUMENTS, r->args.p + r->given, r->args.len - r->given, NULL, c->n_calls - 1};
     r->given = r->args.len;
-    return part.n ? c->fn(c->user, &part, err) : SLUICE_OK;
+    return c->fn(c->user, &part, err);
 }
 
 /* The raw text of a call that is none. */
