@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "io/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -331,6 +332,7 @@ static uint16_t wrong_guess(const struct route_replay *replay, uint64_t *random,
                             const uint16_t *right, const uint16_t *ids, uint32_t n)
 {
     const struct routes *r = replay->routes;
+    assert(r->top_k > 0); /* no trace is without */
     uint16_t id = 0;
     for (int tries = 0; tries < 16; tries++) {
         uint64_t x = random_next(random);
