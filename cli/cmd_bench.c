@@ -10,6 +10,7 @@
 
 struct bench_options {
     const char *install, *routes;
+    float guess_accuracy;
     struct number_list prompts, threads, slots, chunks;
     uint32_t generated, repetitions;
     uint64_t seed;
@@ -56,7 +57,8 @@ static const struct flag rows[] = {
      .help = "numbers of threads to measure",
      .excludes = "threads"},
     {.name = "sweep-slots",
-     .kind = FLAG_SLOT_LIST,
+     .kind = FLAG_NUMBERS,
+     .most = "all",
      .value = "N|all,...",
      FIELD(slots, struct number_list),
      .min = 1,
@@ -86,6 +88,17 @@ static const struct flag rows[] = {
      .otherwise = "none: the router decides",
      .help = "take the experts of each token from a recording (run --record-routes), or draw them with a "
              "popularity of 1/rank^S, or keep each from the token before with probability P"},
+    {.name = "guess-accuracy",
+     .kind = FLAG_FLOAT,
+     .value = "P",
+     FIELD(guess_accuracy, float),
+     .min = 0,
+     .above_min = true,
+     .max = 1,
+     .preset = "0.65",
+     .needs = "route-trace",
+     .help = "how often a guess of --lookahead is right; the preset is what the demo model's guesses of the "
+             "likelier half of a layer's experts were, counting those that were not in memory"},
     {.name = "seed",
      .kind = FLAG_U64,
      .value = "N",
@@ -254,6 +267,7 @@ static int run(void *options, const struct parse *parse)
         .repetitions = o->repetitions,
         .cold = o->cold,
         .route_trace = o->routes,
+        .guess_accuracy = (double)o->guess_accuracy,
         .profile = o->profile,
         .seed = o->seed,
         .watch = progress_watch(&progress, o->quiet),

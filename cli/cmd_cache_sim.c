@@ -17,7 +17,8 @@ struct sim_options {
 
 static const struct flag rows[] = {
     {.name = "slots",
-     .kind = FLAG_SLOT_LIST,
+     .kind = FLAG_NUMBERS,
+     .most = "all",
      .value = "N|all,...",
      FIELD(slots, struct number_list),
      .min = 1,

@@ -9,7 +9,7 @@
 
 /* In this order, so that a command can take a part of the table. */
 enum engine_rows {
-    ENGINE_MEMORY_ROWS = 5,     /* memory, context, prefill-chunk, expert-slots, expert-cache */
+    ENGINE_MEMORY_ROWS = 6, /* memory, context, prefill-chunk, expert-slots, expert-cache, grammar-memory */
     ENGINE_ARITHMETIC_ROWS = 2, /* kv, activations */
     ENGINE_RUNNING_ROWS = 8,    /* threads, isa, read-threads, io, mirror, lookahead, eviction, verify */
     ENGINE_ROWS = ENGINE_MEMORY_ROWS + ENGINE_ARITHMETIC_ROWS + ENGINE_RUNNING_ROWS,

@@ -65,17 +65,10 @@ static bool value_u32(const struct flag *row, const char *text, void *dest)
 
 static bool value_u32_or_word(const struct flag *row, const char *text, void *dest)
 {
-    if (row->zero == NULL || strcmp(text, row->zero) != 0)
+    bool zero = row->zero && strcmp(text, row->zero) == 0;
+    if (!zero && (row->most == NULL || strcmp(text, row->most) != 0))
         return value_u32(row, text, dest);
-    *(uint32_t *)dest = 0;
-    return true;
-}
-
-static bool value_slots(const struct flag *row, const char *text, void *dest)
-{
-    if (strcmp(text, "all") != 0)
-        return value_u32(row, text, dest);
-    *(uint32_t *)dest = SLUICE_SLOTS_ALL;
+    *(uint32_t *)dest = zero ? 0 : UINT32_MAX;
     return true;
 }
 
@@ -210,12 +203,7 @@ static bool read_list(const struct flag *row, const char *text, struct number_li
 
 static bool value_numbers(const struct flag *row, const char *text, void *dest)
 {
-    return read_list(row, text, dest, value_u32);
-}
-
-static bool value_slot_list(const struct flag *row, const char *text, void *dest)
-{
-    return read_list(row, text, dest, value_slots);
+    return read_list(row, text, dest, value_u32_or_word);
 }
 
 static bool value_true(const struct flag *row, const char *text, void *dest)
@@ -237,13 +225,11 @@ static const struct kind {
     [FLAG_SIZE] = {"size", value_size, true, false},
     [FLAG_FLOAT] = {"float", value_float, true, false},
     [FLAG_CHOICE] = {"choice", value_choice, true, false},
-    [FLAG_SLOTS] = {"slots", value_slots, true, false},
     [FLAG_STRING] = {"string", value_string, true, false},
     [FLAG_STRINGS] = {"strings", value_strings, true, true},
     [FLAG_PATHS] = {"paths", value_paths, true, true},
     [FLAG_BIASES] = {"biases", value_bias, true, true},
     [FLAG_NUMBERS] = {"numbers", value_numbers, true, false},
-    [FLAG_SLOT_LIST] = {"slot-list", value_slot_list, true, false},
     [FLAG_HELP] = {"help", value_true, false, true},
 };
 
@@ -276,6 +262,14 @@ static void describe_range(const struct flag *row, char *out, size_t out_bytes)
         snprintf(out, out_bytes, " from %.15g to %.15g", row->min, row->max);
 }
 
+/* ", auto or off": what may stand in a number's place. */
+static void describe_words(const struct flag *row, char *out, size_t out_bytes)
+{
+    const char *first = row->zero ? row->zero : row->most, *second = row->zero ? row->most : NULL;
+    snprintf(out, out_bytes, "%s%s%s%s", first ? second ? ", " : ", or " : "", first ? first : "",
+             second ? " or " : "", second ? second : "");
+}
+
 static void describe_choices(const struct flag *row, char *out, size_t out_bytes)
 {
     size_t n = 0;
@@ -290,8 +284,9 @@ static void describe_choices(const struct flag *row, char *out, size_t out_bytes
 
 void flag_describe(const struct flag *row, char *out, size_t out_bytes)
 {
-    char range[80];
+    char range[80], words[80];
     describe_range(row, range, sizeof range);
+    describe_words(row, words, sizeof words);
     switch (row->kind) {
     case FLAG_CHOICE:
         describe_choices(row, out, out_bytes);
@@ -299,14 +294,8 @@ void flag_describe(const struct flag *row, char *out, size_t out_bytes)
     case FLAG_FLOAT:
         snprintf(out, out_bytes, "a number%s", range);
         break;
-    case FLAG_SLOTS:
-        snprintf(out, out_bytes, "a whole number%s, or all", range);
-        break;
     case FLAG_NUMBERS:
-        snprintf(out, out_bytes, "whole numbers%s, separated by commas", range);
-        break;
-    case FLAG_SLOT_LIST:
-        snprintf(out, out_bytes, "whole numbers%s or all, separated by commas", range);
+        snprintf(out, out_bytes, "whole numbers%s%s, separated by commas", range, words);
         break;
     case FLAG_SIZE:
         snprintf(out, out_bytes, "a size such as 512M or 4G");
@@ -320,10 +309,7 @@ void flag_describe(const struct flag *row, char *out, size_t out_bytes)
         snprintf(out, out_bytes, row->min > 0 ? "a text that is not empty" : "a text");
         break;
     default:
-        if (row->zero != NULL)
-            snprintf(out, out_bytes, "a whole number%s, or %s", range, row->zero);
-        else
-            snprintf(out, out_bytes, "a whole number%s", range);
+        snprintf(out, out_bytes, "a whole number%s%s", range, words);
         break;
     }
 }
@@ -617,7 +603,7 @@ void flags_release(const struct command *command, void *options)
             free(((sluice_paths *)destination(command, i, options))->items);
         else if (row->kind == FLAG_BIASES)
             free(((struct bias_list *)destination(command, i, options))->items);
-        else if (row->kind == FLAG_NUMBERS || row->kind == FLAG_SLOT_LIST)
+        else if (row->kind == FLAG_NUMBERS)
             free(((struct number_list *)destination(command, i, options))->items);
     }
 }

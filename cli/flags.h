@@ -16,20 +16,18 @@
 struct command;
 
 enum flag_kind {
-    FLAG_BOOL,      /* bool */
-    FLAG_U32,       /* uint32_t */
-    FLAG_U64,       /* uint64_t */
-    FLAG_SIZE,      /* uint64_t in bytes: 4096, 512M, 1.5GiB */
-    FLAG_FLOAT,     /* float */
-    FLAG_CHOICE,    /* an int-sized enum: the index into choices */
-    FLAG_SLOTS,     /* uint32_t: a number, or "all" for SLUICE_SLOTS_ALL */
-    FLAG_STRING,    /* const char * */
-    FLAG_STRINGS,   /* struct string_list; may be repeated */
-    FLAG_PATHS,     /* sluice_paths; may be repeated */
-    FLAG_BIASES,    /* struct bias_list: ID:BIAS; may be repeated */
-    FLAG_NUMBERS,   /* struct number_list: uint32_t values, comma separated */
-    FLAG_SLOT_LIST, /* the same, of FLAG_SLOTS values */
-    FLAG_HELP,      /* ends parsing and prints the command's help */
+    FLAG_BOOL,    /* bool */
+    FLAG_U32,     /* uint32_t */
+    FLAG_U64,     /* uint64_t */
+    FLAG_SIZE,    /* uint64_t in bytes: 4096, 512M, 1.5GiB */
+    FLAG_FLOAT,   /* float */
+    FLAG_CHOICE,  /* an int-sized enum: the index into choices */
+    FLAG_STRING,  /* const char * */
+    FLAG_STRINGS, /* struct string_list; may be repeated */
+    FLAG_PATHS,   /* sluice_paths; may be repeated */
+    FLAG_BIASES,  /* struct bias_list: ID:BIAS; may be repeated */
+    FLAG_NUMBERS, /* struct number_list: uint32_t values, comma separated */
+    FLAG_HELP,    /* ends parsing and prints the command's help */
     FLAG_KINDS
 };
 
@@ -59,12 +57,13 @@ struct flag {
     size_t offset;
     double min, max; /* numbers; both 0: whatever the type holds. Strings: min is the least length */
     const char *const *choices; /* FLAG_CHOICE, NULL-ended, in the order of the enum */
-    const char *zero;           /* FLAG_U32: a word that means 0, which the range leaves out */
-    const char *preset;         /* parsed first, as if given, and shown as the default */
-    const char *otherwise;      /* shown as the default when there is no preset */
-    const char *help;           /* a clause: lower case, no full stop */
-    const char *excludes;       /* names, comma separated, that cannot be given as well */
-    const char *needs;          /* names, comma separated, one of which must be given as well */
+    /* FLAG_U32, FLAG_NUMBERS: words that mean 0 and UINT32_MAX, which the range leaves out */
+    const char *zero, *most;
+    const char *preset;    /* parsed first, as if given, and shown as the default */
+    const char *otherwise; /* shown as the default when there is no preset */
+    const char *help;      /* a clause: lower case, no full stop */
+    const char *excludes;  /* names, comma separated, that cannot be given as well */
+    const char *needs;     /* names, comma separated, one of which must be given as well */
 };
 
 /* The offset of a member, if its type is the one that the row's kind writes. A type cannot stand in

@@ -230,20 +230,21 @@ static void end_thoughts(struct answer *answer)
 
 static void begin_call(struct answer *answer, const sluice_delta *delta)
 {
-    if (answer->calls == NULL)
-        answer->calls = json_array();
     answer->arguments.n = 0;
-    json_array_append_new(answer->calls,
-                          json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", delta->id, "type", "function",
-                                    "function", "name", delta->name, "arguments", ""));
+    json_decref(answer->call);
+    answer->call = json_pack("{s:s, s:s, s:{s:s}}", "id", delta->id, "type", "function", "function", "name",
+                             delta->name);
 }
 
-static void add_arguments(struct answer *answer, const sluice_delta *delta)
+/* Only a call that is complete and right counts. */
+static void end_call(struct answer *answer)
 {
-    json_t *call = json_array_get(answer->calls, delta->call);
-    text_add(&answer->arguments, delta->text, delta->text_bytes);
-    json_object_set_new(json_object_get(call, "function"), "arguments",
+    if (answer->calls == NULL)
+        answer->calls = json_array();
+    json_object_set_new(json_object_get(answer->call, "function"), "arguments",
                         json_stringn(answer->arguments.bytes, answer->arguments.n));
+    json_array_append_new(answer->calls, answer->call);
+    answer->call = NULL;
 }
 
 static bool on_delta(struct answer *answer, const sluice_delta *delta)
@@ -264,7 +265,10 @@ static bool on_delta(struct answer *answer, const sluice_delta *delta)
         begin_call(answer, delta);
         break;
     case SLUICE_DELTA_ARGUMENTS:
-        add_arguments(answer, delta);
+        text_add(&answer->arguments, delta->text, delta->text_bytes);
+        break;
+    case SLUICE_DELTA_CALL_END:
+        end_call(answer);
         break;
     case SLUICE_DELTA_MALFORMED: /* told by the finish; the text is among "raw" */
         break;
@@ -351,7 +355,8 @@ void answer_free(struct answer *answer)
     json_decref(answer->ids);
     json_decref(answer->logprobs);
     json_decref(answer->calls);
-    answer->ids = answer->logprobs = answer->calls = NULL;
+    json_decref(answer->call);
+    answer->ids = answer->logprobs = answer->calls = answer->call = NULL;
 }
 
 const char *finish_name(sluice_finish finish)

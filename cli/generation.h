@@ -40,8 +40,9 @@ struct answer {
     const sluice_tokenizer *tokenizer; /* spells the tokens of log-probabilities */
     struct text text;                  /* as the model wrote it */
     struct text content, thoughts;     /* with a chat: the answer, and the reasoning before it */
-    json_t *calls;                     /* with a chat: tool calls as the OpenAI API has them, or NULL */
-    struct text arguments;             /* of the call that comes in */
+    json_t *calls;         /* with a chat: complete tool calls as the OpenAI API has them, or NULL */
+    json_t *call;          /* that has begun and not ended, or NULL */
+    struct text arguments; /* of it */
     bool has_chat, in_thoughts, showed;
     json_t *ids, *logprobs;
     sluice_generated generated;

@@ -26,7 +26,7 @@ static void start_phase(struct progress *p, const sluice_progress *report, const
 
 static void draw(struct progress *p, const sluice_progress *report, double elapsed)
 {
-    char done[HUMAN_BYTES], total[HUMAN_BYTES], rate[HUMAN_BYTES], left[HUMAN_BYTES];
+    char done[HUMAN_BYTES], total[HUMAN_BYTES], rate[HUMAN_BYTES], left[HUMAN_BYTES], sure[HUMAN_BYTES];
     /* What a resume or a cache had already done is no measure of the speed. */
     double speed = elapsed > 0 ? (double)(report->done_bytes - p->phase_start_bytes) / elapsed : 0;
     uint64_t remaining =
@@ -36,6 +36,8 @@ static void draw(struct progress *p, const sluice_progress *report, double elaps
     fprintf(stderr, "%s%s: %.0f %%, %s of %s, %s/s", p->terminal ? "\r\033[K" : "", p->phase, percent,
             human_bytes(report->done_bytes, done), human_bytes(report->total_bytes, total),
             human_bytes((uint64_t)speed, rate));
+    if (report->verified_bytes > 0)
+        fprintf(stderr, ", %s verified", human_bytes(report->verified_bytes, sure));
     if (speed > 0)
         fprintf(stderr, ", %s left", human_time((double)remaining / speed, left));
     if (!p->terminal)
@@ -51,8 +53,8 @@ static void draw_json(const struct progress *p, const sluice_progress *report, d
         report->total_bytes > report->done_bytes ? (double)(report->total_bytes - report->done_bytes) : 0;
     fprintf(stderr,
             "{\"phase\":\"%s\",\"done_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64
-            ",\"bytes_per_second\":%.0f,\"seconds_left\":",
-            p->phase, report->done_bytes, report->total_bytes, speed);
+            ",\"verified_bytes\":%" PRIu64 ",\"bytes_per_second\":%.0f,\"seconds_left\":",
+            p->phase, report->done_bytes, report->total_bytes, report->verified_bytes, speed);
     if (speed > 0)
         fprintf(stderr, "%.0f}\n", left / speed);
     else

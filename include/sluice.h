@@ -61,6 +61,9 @@ void sluice_free(void *memory);
 typedef struct sluice_progress {
     const char *phase; /* "copy", "verify", "load" */
     uint64_t done_bytes, total_bytes;
+    /* Of an install: synced to disk, with a tag in the journal that a resume compares. Of a verification: of
+     * files whose digest was right. 0 in phases that prove nothing. */
+    uint64_t verified_bytes;
 } sluice_progress;
 
 /* Called from the thread that runs the operation, a few times a second at most. */
@@ -226,7 +229,8 @@ typedef enum sluice_draft {
     SLUICE_DRAFT_MTP,    /* the model's own layer for it, where the install has one */
 } sluice_draft;
 
-#define SLUICE_SLOTS_ALL UINT32_MAX
+#define SLUICE_SLOTS_ALL     UINT32_MAX
+#define SLUICE_LOOKAHEAD_OFF UINT32_MAX
 
 typedef struct sluice_paths {
     const char **items;
@@ -243,7 +247,9 @@ typedef struct sluice_engine_options {
     uint64_t expert_cache_bytes; /* another way to ask for slots; not together with expert_slots */
     uint32_t threads;            /* 0: one per available core */
     uint32_t read_threads;       /* expert reads in flight at once; 0: 64 in a ring, 8 with threads */
-    uint32_t max_sessions;       /* sessions that the budget must hold at once; 0: 1 */
+    uint64_t grammar_bytes; /* for schemas and grammars of all sessions; 0: 4 to 16 MiB each, by the budget.
+                               One that needs more is refused */
+    uint32_t max_sessions;  /* sessions that the budget must hold at once; 0: 1 */
     sluice_kv_type kv;
     sluice_activations activations;
     sluice_eviction eviction;
@@ -251,8 +257,9 @@ typedef struct sluice_engine_options {
     const char *isa; /* instruction set of the CPU kernels (sluice_cpu_isas); NULL or "auto": the best */
     sluice_io io;
     sluice_paths mirrors; /* directories with further copies of packed_experts/layer_NN.bin; at most 7 */
-    uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; 0: off; at
-                                   most 32 */
+    uint32_t lookahead_experts; /* of the next layer, guessed and read while the drive is idle; at most 32;
+                                   0: what pays for the family where experts are streamed;
+                                   SLUICE_LOOKAHEAD_OFF */
     sluice_draft draft;
     uint32_t draft_max; /* most tokens to guess at once; 0: 4; at most 16. How many is chosen by what pays,
                            down to none */
@@ -282,8 +289,10 @@ typedef struct sluice_plan {
     uint32_t n_items;
     uint64_t total_bytes, limit_bytes, minimum_bytes;
     uint64_t unmetered_bytes; /* of total_bytes: what is estimated, not allocated from the budget */
+    uint64_t grammar_bytes;   /* of total_bytes: set aside for schemas and grammars at work */
     const char *limit_source; /* "--memory", "cgroup limit" or "available memory"; static storage */
     uint32_t context_tokens, prefill_chunk_tokens, expert_slots, experts_per_layer;
+    uint32_t lookahead_experts;                /* 0: off */
     uint32_t expert_layers, experts_per_token; /* a token asks every layer for so many */
     uint64_t expert_bytes;                     /* that one of them reads from the drive */
 } sluice_plan;
@@ -522,7 +531,8 @@ typedef enum sluice_format {
 typedef struct sluice_constraint sluice_constraint;
 
 /* `text` is the schema or the grammar (not looked at for SLUICE_FORMAT_JSON). A keyword that cannot be
- * honoured is refused by name, as is what would need too much memory or time: SLUICE_E_UNSUPPORTED. */
+ * honoured is refused by name, as is what would need too much time: SLUICE_E_UNSUPPORTED. SLUICE_E_BUDGET: it
+ * needs more memory than the engine has set aside for grammars. */
 sluice_status sluice_constraint_open(const sluice_tokenizer *tokenizer, sluice_format format,
                                      const char *text, size_t text_bytes, sluice_constraint **constraint,
                                      sluice_error *err);
@@ -570,16 +580,21 @@ const char *sluice_chat_text(const sluice_chat *chat, size_t *text_bytes);
 typedef enum sluice_delta_kind {
     SLUICE_DELTA_CONTENT = 0,
     SLUICE_DELTA_REASONING,
-    SLUICE_DELTA_CALL,      /* a call begins: its id and name; its arguments follow */
-    SLUICE_DELTA_ARGUMENTS, /* a part of the arguments, a JSON text of at most 1024 bytes */
-    SLUICE_DELTA_MALFORMED, /* the raw text of a call that is not one; nothing of it was handed out as a call
-                             */
+    SLUICE_DELTA_CALL,      /* a call begins: its id and name; its arguments follow as they become certain */
+    SLUICE_DELTA_ARGUMENTS, /* the next part of a call's arguments, a JSON text; at most 1024 bytes */
+    SLUICE_DELTA_CALL_END,  /* the call is complete and right. Before this it must not be acted upon */
+    SLUICE_DELTA_MALFORMED, /* raw text of something that began as a call and is none; `call` is the one that
+                               it had become, which is void, or SLUICE_CALL_NONE */
 } sluice_delta_kind;
 
-/* A piece of the answer, taken apart. */
+#define SLUICE_CALL_NONE UINT32_MAX
+
+/* A piece of the answer, taken apart. The parts of a call's arguments, put together, are one JSON object
+ * once SLUICE_DELTA_CALL_END has come. A call that a limit cuts gets neither that nor SLUICE_DELTA_MALFORMED.
+ */
 typedef struct sluice_delta {
     sluice_delta_kind kind;
-    const char *text; /* not of SLUICE_DELTA_CALL */
+    const char *text; /* of content, reasoning, arguments and what is malformed */
     size_t text_bytes;
     uint32_t call;         /* index of the call */
     const char *id, *name; /* of SLUICE_DELTA_CALL, NUL-terminated */
@@ -655,6 +670,8 @@ typedef struct sluice_bench_options {
     /* NULL: the router decides. A file of sluice_session_record_routes(), or "zipf:S" or "reuse:P": the
      * experts are taken from there, the answer is nonsense. */
     const char *route_trace;
+    double guess_accuracy; /* of a lookahead's guesses over a trace; 0: 0.65, as the demo model's likelier
+                              half of a layer's experts that are not in memory */
     bool profile;
     uint64_t seed; /* of prompts and made routes */
     sluice_watch watch;

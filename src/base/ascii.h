@@ -3,6 +3,7 @@
 #define BASE_ASCII_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 static inline bool ascii_is_digit(char c)
 {
@@ -27,6 +28,16 @@ static inline int ascii_hex(char c)
     if (c >= 'a' && c <= 'f')
         return c - 'a' + 10;
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* 2 n lower-case digits and a NUL. */
+static inline void ascii_put_hex(const unsigned char *bytes, size_t n, char *hex)
+{
+    for (size_t i = 0; i < n; i++) {
+        hex[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
+        hex[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
+    }
+    hex[2 * n] = '\0';
 }
 
 #endif

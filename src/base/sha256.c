@@ -1,5 +1,6 @@
 #include "base/sha256.h"
 
+#include "base/ascii.h"
 #include "base/fault.h"
 
 #include <openssl/evp.h>
@@ -31,19 +32,23 @@ void sha256_update_u64(struct sha256 *h, uint64_t value)
     sha256_update(h, le, sizeof le);
 }
 
-void sha256_close(struct sha256 *h, char hex[SHA256_HEX_BYTES])
+void sha256_end(struct sha256 *h, unsigned char digest[SHA256_BYTES])
 {
+    memset(digest, 0, SHA256_BYTES);
     if (!h->ctx)
         return;
-    unsigned char digest[SHA256_BYTES] = {0};
     (void)EVP_DigestFinal_ex(h->ctx, digest, NULL);
     EVP_MD_CTX_free(h->ctx);
     h->ctx = NULL;
-    for (size_t i = 0; i < SHA256_BYTES; i++) {
-        hex[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-        hex[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-    }
-    hex[2 * SHA256_BYTES] = '\0';
+}
+
+void sha256_close(struct sha256 *h, char hex[SHA256_HEX_BYTES])
+{
+    unsigned char digest[SHA256_BYTES];
+    if (!h->ctx)
+        return;
+    sha256_end(h, digest);
+    ascii_put_hex(digest, sizeof digest, hex);
 }
 
 sluice_status sha256_hex(const void *bytes, size_t n, char hex[SHA256_HEX_BYTES], sluice_error *err)

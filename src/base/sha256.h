@@ -16,6 +16,8 @@ void sha256_update(struct sha256 *h, const void *bytes, size_t n);
 void sha256_update_u64(struct sha256 *h, uint64_t value); /* little-endian, for length prefixes */
 /* Ends and releases; `hex` is lower case. Also after a failed open, when it writes nothing. */
 void sha256_close(struct sha256 *h, char hex[SHA256_HEX_BYTES]);
+/* The same with the digest itself, which is all zeros after a failed open. */
+void sha256_end(struct sha256 *h, unsigned char digest[SHA256_BYTES]);
 /* One call for a buffer. */
 sluice_status sha256_hex(const void *bytes, size_t n, char hex[SHA256_HEX_BYTES], sluice_error *err);
 /* True for 64 lower-case hexadecimal digits and nothing else. */

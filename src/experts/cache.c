@@ -546,6 +546,8 @@ sluice_status experts_request(struct expert_cache *cache, uint32_t layer, const 
                               const atomic_bool *cancel, sluice_error *err)
 {
     assert(n <= LEASE_EXPERTS_MAX && n <= cache->slots && !lease->held);
+    if (cache->spares)
+        reads_look(cache->reads);         /* nobody waits for guesses: those that have landed are hits */
     TRY(find_sources(cache, layer, err)); /* takes the lock */
     sluice_status status = SLUICE_OK;
     for (uint32_t i = 0; i < n; i++) {

@@ -154,9 +154,45 @@ static sluice_status sync_parent(const char *path, sluice_error *err)
     return status;
 }
 
+sluice_status file_create(const char *path, int flags, int *out, sluice_error *err)
+{
+    void *made = fault_before_change(FAULT_CREATED, path, NULL);
+    *out = open(path, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int errnum = errno;
+    fault_after_change(made, *out >= 0);
+    return *out >= 0 ? SLUICE_OK : err_errno(err, errnum, "cannot create %s", path);
+}
+
+sluice_status file_make_dir(const char *path, sluice_error *err)
+{
+    void *made = fault_before_change(FAULT_CREATED, path, NULL);
+    int rc = mkdir(path, 0777), errnum = errno;
+    fault_after_change(made, rc == 0);
+    return rc == 0 || errnum == EEXIST ? SLUICE_OK
+                                       : err_errno(err, errnum, "cannot create the directory %s", path);
+}
+
+sluice_status file_unlink(const char *path, sluice_error *err)
+{
+    if (!fault_delete(path) && unlink(path) != 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot delete %s", path);
+    return SLUICE_OK;
+}
+
+int file_rename_flags(const char *from, const char *to, unsigned flags)
+{
+    if (fault_hit(FAULT_RENAME))
+        return errno = EIO, -1;
+    void *renamed = fault_before_change(flags & RENAME_EXCHANGE ? FAULT_EXCHANGED : FAULT_RENAMED, from, to);
+    int rc = renameat2(AT_FDCWD, from, AT_FDCWD, to, flags), errnum = errno;
+    fault_after_change(renamed, rc == 0);
+    errno = errnum;
+    return rc;
+}
+
 static sluice_status rename_only(const char *from, const char *to, sluice_error *err)
 {
-    int rc = fault_hit(FAULT_RENAME) ? (errno = EIO, -1) : rename(from, to);
+    int rc = file_rename_flags(from, to, 0);
     return rc == 0 ? SLUICE_OK : err_errno(err, errno, "cannot rename %s to %s", from, to);
 }
 
@@ -180,11 +216,10 @@ static int take_lock(int fd, int operation)
 static sluice_status open_beside(const char *beside, int *out, sluice_error *err)
 {
     for (;;) {
-        int fd = fault_hit(FAULT_WRITE)
-                     ? (errno = ENOSPC, -1)
-                     : open(beside, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-        if (fd < 0)
-            return err_errno(err, errno, "cannot create %s", beside);
+        int fd;
+        if (fault_hit(FAULT_WRITE))
+            return err_errno(err, ENOSPC, "cannot create %s", beside);
+        TRY(file_create(beside, O_WRONLY | O_NONBLOCK, &fd, err));
         struct stat mine, there;
         if (take_lock(fd, LOCK_EX) != 0 || fstat(fd, &mine) != 0) {
             int errnum = errno;
@@ -225,7 +260,7 @@ sluice_status file_publish(const char *path, const void *bytes, size_t n, sluice
         if (status == SLUICE_OK)
             status = rename_only(beside, path, err);
         if (status != SLUICE_OK)
-            (void)unlink(beside); /* while the lock still makes the name ours */
+            (void)file_unlink(beside, NULL); /* while the lock still makes the name ours */
         (void)close(fd);
         if (status == SLUICE_OK)
             status = sync_parent(path, err);
@@ -246,6 +281,8 @@ sluice_status file_remove_tree(const char *path, sluice_error *err)
 {
     if (!file_exists(path))
         return SLUICE_OK;
+    if (fault_delete(path))
+        return SLUICE_OK;
     if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0)
         return err_errno(err, errno, "cannot delete %s", path);
     return SLUICE_OK;
@@ -254,10 +291,11 @@ sluice_status file_remove_tree(const char *path, sluice_error *err)
 sluice_status file_lock(const char *path, const char *what, int *out, sluice_error *err)
 {
     *out = -1;
-    int fd = fault_hit(FAULT_WRITE) ? (errno = ENOSPC, -1)
-                                    : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot open the lock file %s", path);
+    int fd = -1;
+    sluice_status status = fault_hit(FAULT_WRITE) ? err_errno(err, ENOSPC, "cannot create %s", path)
+                                                  : file_create(path, O_RDWR, &fd, err);
+    if (status != SLUICE_OK)
+        return err_prefix(err, status, "cannot open the lock file");
     if (take_lock(fd, LOCK_EX | LOCK_NB) != 0) {
         int errnum = errno;
         (void)close(fd);

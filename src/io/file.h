@@ -1,6 +1,7 @@
 /* Files: whole reads and writes, bounded loads, locks, and publication that survives a crash.
  *
- * Errors name the path. Every open, read, write, sync and rename passes the fault hook (base/fault.h). */
+ * Errors name the path. Every open, read, write, sync and rename passes the fault hook (base/fault.h), and
+ * the simulated power loss there knows of what is made, deleted and renamed through these functions. */
 #ifndef IO_FILE_H
 #define IO_FILE_H
 
@@ -19,6 +20,13 @@ sluice_status file_write_at(int fd, const void *buffer, size_t n, uint64_t offse
 
 /* Load a whole file of at most max_bytes, with a NUL after it. Free *text with mem_free. */
 sluice_status file_load(const char *path, size_t max_bytes, char **text, size_t *bytes, sluice_error *err);
+
+/* Open for writing, with O_CREAT, O_CLOEXEC and O_NOFOLLOW beside `flags`. */
+sluice_status file_create(const char *path, int flags, int *fd, sluice_error *err);
+sluice_status file_make_dir(const char *path, sluice_error *err); /* one that is there already is fine */
+sluice_status file_unlink(const char *path, sluice_error *err);   /* a missing one is fine */
+/* renameat2(2) of two names in one directory: 0, or -1 with errno. */
+int file_rename_flags(const char *from, const char *to, unsigned flags);
 
 bool file_exists(const char *path); /* anything of that name, a dangling link too */
 sluice_status file_sync(int fd, const char *name, sluice_error *err);

@@ -53,10 +53,16 @@ bool reads_done(const struct read_request *request)
     return atomic_load_explicit(&request->state, memory_order_acquire) == READ_DONE;
 }
 
+void reads_look(struct reads *reads)
+{
+    if (reads->ops->poll)
+        reads->ops->poll(reads);
+}
+
 bool reads_ready(struct reads *reads, const struct read_request *request)
 {
-    if (!reads_done(request) && reads->ops->poll)
-        reads->ops->poll(reads);
+    if (!reads_done(request))
+        reads_look(reads);
     return reads_done(request);
 }
 

@@ -56,7 +56,9 @@ uint32_t reads_add_file(struct reads *reads, int fd);
 void reads_submit(struct reads *reads, struct read_request *const *requests, size_t n);
 /* The state as it was last seen: never enters the kernel. */
 bool reads_done(const struct read_request *request);
-/* As reads_done(), after a look at what has completed meanwhile. */
+/* Look at what has completed meanwhile, for reads_done() to tell. */
+void reads_look(struct reads *reads);
+/* As reads_done(), after reads_look(). */
 bool reads_ready(struct reads *reads, const struct read_request *request);
 /* Park until the request is done or *cancel (may be NULL) becomes true, looked at ten times a second. False
  * when cancelled: the request is still in flight and its buffer must stay. */

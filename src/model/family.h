@@ -110,6 +110,8 @@ struct family {
      * is free then, and records no trace. */
     uint32_t (*guess)(const struct model *model, struct forward *f, uint32_t layer, uint32_t n,
                       uint16_t *ids);
+    uint32_t
+        lookahead; /* experts to guess where nothing else is asked for; 0: guessing was not seen to pay */
 };
 
 /* NULL-ended. */
@@ -141,6 +143,9 @@ struct route_override {
     void *user;
     void (*route)(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
                   uint16_t *ids);
+    /* Writes n distinct guesses of the experts of the row at `position`, likelier ones first; as good as the
+     * model's own would be if the experts were its own. */
+    void (*guess)(void *user, uint32_t layer, uint32_t position, uint32_t n, uint16_t *ids);
 };
 
 /* LOGITS_ALL passes the logits row by row to a function; LOGITS_ROWS leaves all of them. */

@@ -104,6 +104,9 @@ static void guess_next(struct moe *m, struct forward *f, uint32_t layer)
         return;
     uint32_t n = f->lookahead < MOE_GUESSES_MAX ? f->lookahead : MOE_GUESSES_MAX;
     m->n_guesses = model->family->guess(model, f, layer + 1, n < m->n_experts ? n : m->n_experts, m->guesses);
+    if (f->override) /* the family's own guesses cost what they cost, and are of experts that nobody will ask
+                        for */
+        f->override->guess(f->override->user, layer + 1, f->position0, m->n_guesses, m->guesses);
 }
 
 /* Called whenever reads may have landed: the first time that none is in flight, the guesses are sent. */

@@ -114,28 +114,31 @@ static sluice_status add_row(sluice_chat *chat, struct delta_row row, sluice_err
     return SLUICE_OK;
 }
 
-/* A call: its beginning, then its arguments in parts that end between characters. */
 static sluice_status add_call(sluice_chat *chat, const struct part *part, sluice_error *err)
 {
     char id[40];
-    struct delta_row row = {.kind = SLUICE_DELTA_CALL, .call = chat->n_calls};
+    struct delta_row row = {.kind = SLUICE_DELTA_CALL, .call = (uint32_t)part->call};
     /* Of the prompt and the place, so that ids of a conversation differ and a repeated run gives the same. */
     (void)snprintf(id, sizeof id, "call_%016llx%02x", (unsigned long long)hash_ids(&chat->ids),
-                   (unsigned)chat->n_calls);
+                   (unsigned)part->call);
     if (!keep(chat, id, strlen(id), &row.id_at) || !keep(chat, part->name, strlen(part->name), &row.name_at))
         return err_memory(err, 0, "an answer");
-    TRY(add_row(chat, row, err));
+    return add_row(chat, row, err);
+}
+
+/* Parts of a bounded size, that end between characters. */
+static sluice_status add_arguments(sluice_chat *chat, const struct part *part, sluice_error *err)
+{
     for (size_t at = 0; at < part->n;) {
         size_t n = part->n - at < ARGUMENTS_BYTES_MAX ? part->n - at : ARGUMENTS_BYTES_MAX;
         while (at + n < part->n && ((unsigned char)part->text[at + n] & 0xC0) == 0x80)
             n--;
-        row = (struct delta_row){.kind = SLUICE_DELTA_ARGUMENTS, .n = n, .call = chat->n_calls};
+        struct delta_row row = {.kind = SLUICE_DELTA_ARGUMENTS, .n = n, .call = (uint32_t)part->call};
         if (!keep(chat, part->text + at, n, &row.at))
             return err_memory(err, n, "an answer");
         TRY(add_row(chat, row, err));
         at += n;
     }
-    chat->n_calls++;
     return SLUICE_OK;
 }
 
@@ -143,13 +146,17 @@ static sluice_status on_part(void *user, const struct part *part, sluice_error *
 {
     static const sluice_delta_kind KINDS[] = {[PART_CONTENT] = SLUICE_DELTA_CONTENT,
                                               [PART_REASONING] = SLUICE_DELTA_REASONING,
-                                              [PART_CALL] = SLUICE_DELTA_CALL,
+                                              [PART_CALL_END] = SLUICE_DELTA_CALL_END,
                                               [PART_MALFORMED] = SLUICE_DELTA_MALFORMED};
     sluice_chat *chat = user;
-    struct delta_row row = {.kind = KINDS[part->kind], .n = part->n};
     if (part->kind == PART_CALL)
         return add_call(chat, part, err);
-    if (!keep(chat, part->text, part->n, &row.at))
+    if (part->kind == PART_ARGUMENTS)
+        return add_arguments(chat, part, err);
+    struct delta_row row = {.kind = KINDS[part->kind],
+                            .n = part->n,
+                            .call = part->call == CALL_NONE ? SLUICE_CALL_NONE : (uint32_t)part->call};
+    if (!keep(chat, part->text ? part->text : "", part->n, &row.at))
         return err_memory(err, part->n, "an answer");
     return add_row(chat, row, err);
 }
@@ -158,7 +165,7 @@ void chat_begin(sluice_chat *chat)
 {
     calls_close(&chat->calls);
     calls_open(&chat->calls, chat->dialect, chat->tools, chat->reasoning, on_part, chat);
-    chat->reasoned_tokens = chat->n_calls = 0;
+    chat->reasoned_tokens = 0;
     chat->closed = chat->n_rows = 0;
     str_clear(&chat->pool);
     if (chat->constraint)
@@ -213,9 +220,9 @@ sluice_status chat_deltas(sluice_chat *chat, const sluice_delta **deltas, size_t
         return err_memory(err, chat->n_rows * sizeof *chat->deltas, "an answer");
     for (size_t i = 0; i < chat->n_rows; i++) {
         const struct delta_row *row = &chat->rows[i];
-        bool call = row->kind == SLUICE_DELTA_CALL;
+        bool call = row->kind == SLUICE_DELTA_CALL, text = !call && row->kind != SLUICE_DELTA_CALL_END;
         chat->deltas[i] = (sluice_delta){.kind = row->kind,
-                                         .text = call ? NULL : chat->pool.p + row->at,
+                                         .text = text ? chat->pool.p + row->at : NULL,
                                          .text_bytes = row->n,
                                          .call = row->call,
                                          .id = call ? chat->pool.p + row->id_at : NULL,
@@ -233,5 +240,5 @@ sluice_finish chat_finish_reason(const sluice_chat *chat, sluice_finish finish)
         return finish;
     if (chat->calls.malformed)
         return SLUICE_FINISH_MALFORMED_CALL;
-    return chat->n_calls ? SLUICE_FINISH_TOOL_CALLS : finish;
+    return chat->calls.n_complete ? SLUICE_FINISH_TOOL_CALLS : finish;
 }

@@ -24,7 +24,6 @@ struct sluice_chat {
     size_t closed;  /* tokens of `closing` that were written; 0 while the budget lasts */
     uint64_t *only; /* [words]: a mask for one token */
     size_t words;
-    uint32_t n_calls;
     struct str pool; /* texts of the deltas, whose pointers are offsets until chat_deltas() */
     struct delta_row {
         sluice_delta_kind kind;

@@ -3,15 +3,6 @@
 
 #include <string.h>
 
-/* The rule of the answer itself. */
-static uint32_t answer_rule(struct grammar_builder *b, const sluice_chat_request *request)
-{
-    if (request->format == SLUICE_FORMAT_GBNF)
-        return grammar_gbnf_rule(b, request->shape ? request->shape : "", request->shape_bytes);
-    return grammar_schema_rule(b, request->format == SLUICE_FORMAT_SCHEMA ? request->shape : NULL,
-                               request->shape_bytes);
-}
-
 static sluice_status check_choice(const sluice_chat *chat, const sluice_chat_request *request, bool *forced,
                                   const char **only, sluice_error *err)
 {
@@ -42,7 +33,7 @@ sluice_status chat_shape(sluice_chat *chat, const sluice_chat_request *request, 
         return SLUICE_OK;
     for (size_t i = 0; i < chat->n_marks; i++)
         is_mark[i] = chat->mark_ids[i] >= 0;
-    grammar_builder_open(&b, err);
+    constraint_builder(&b, chat->tokenizer, err);
     uint32_t root = grammar_rule(&b), at = grammar_start(&b, root), end = grammar_end(&b, root);
     if (chat->reasoning) { /* line ends behind the reasoning are layout */
         uint32_t one = grammar_text(&b, at, "\n", 1), two = grammar_text(&b, one, "\n", 1);
@@ -56,7 +47,7 @@ sluice_status chat_shape(sluice_chat *chat, const sluice_chat_request *request, 
                                 only, !only && !request->one_call),
                      end);
     if (!forced)
-        grammar_call(&b, at, answer_rule(&b, request), end);
+        grammar_call(&b, at, constraint_rule(&b, request->format, request->shape, request->shape_bytes), end);
     sluice_status status = grammar_finish(&b, root, forced ? "the tools" : "the schema or grammar", &grammar);
     grammar_builder_close(&b);
     TRY(status);

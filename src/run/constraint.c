@@ -2,6 +2,12 @@
 
 #include <string.h>
 
+void constraint_builder(struct grammar_builder *b, const sluice_tokenizer *t, sluice_error *err)
+{
+    grammar_builder_open(b, err);
+    b->budget = &((sluice_tokenizer *)t)->grammars;
+}
+
 sluice_status constraint_open(const sluice_tokenizer *t, struct grammar *grammar, const int32_t *mark_ids,
                               size_t n_marks, sluice_constraint **out, sluice_error *err)
 {
@@ -29,24 +35,26 @@ out:
     return status;
 }
 
+uint32_t constraint_rule(struct grammar_builder *b, sluice_format format, const char *text, size_t n)
+{
+    if (format == SLUICE_FORMAT_GBNF)
+        return grammar_gbnf_rule(b, text ? text : "", n);
+    return grammar_schema_rule(b, format == SLUICE_FORMAT_SCHEMA ? text : NULL, n);
+}
+
 sluice_status sluice_constraint_open(const sluice_tokenizer *t, sluice_format format, const char *text,
                                      size_t text_bytes, sluice_constraint **constraint, sluice_error *err)
 {
+    struct grammar_builder b;
     struct grammar *grammar = NULL;
     *constraint = NULL;
-    switch (format) {
-    case SLUICE_FORMAT_JSON:
-        TRY(grammar_from_schema(NULL, 0, &grammar, err));
-        break;
-    case SLUICE_FORMAT_SCHEMA:
-        TRY(grammar_from_schema(text, text_bytes, &grammar, err));
-        break;
-    case SLUICE_FORMAT_GBNF:
-        TRY(grammar_from_gbnf(text, text_bytes, &grammar, err));
-        break;
-    case SLUICE_FORMAT_TEXT:
+    if (format == SLUICE_FORMAT_TEXT)
         return err_set(err, SLUICE_E_ARGUMENT, "free text needs no constraint");
-    }
+    constraint_builder(&b, t, err);
+    uint32_t root = constraint_rule(&b, format, text, text_bytes);
+    sluice_status status = grammar_finish(&b, root, "the schema or grammar", &grammar);
+    grammar_builder_close(&b);
+    TRY(status);
     return constraint_open(t, grammar, NULL, 0, constraint, err);
 }
 

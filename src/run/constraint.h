@@ -17,6 +17,10 @@ struct sluice_constraint {
     size_t words;
 };
 
+/* A builder whose grammar is charged to what the tokenizer's engine has set aside. */
+void constraint_builder(struct grammar_builder *b, const sluice_tokenizer *tokenizer, sluice_error *err);
+/* The rule of a format that is not free text. */
+uint32_t constraint_rule(struct grammar_builder *b, sluice_format format, const char *text, size_t n);
 /* Take a grammar over. mark_ids as walker_open. */
 sluice_status constraint_open(const sluice_tokenizer *tokenizer, struct grammar *grammar,
                               const int32_t *mark_ids, size_t n_marks, sluice_constraint **constraint,

@@ -55,14 +55,15 @@ static sluice_status fill_options(const sluice_engine_options *given, const stru
                        SESSIONS_MAX);
     if (o->max_sessions == 0)
         o->max_sessions = 1;
-    if (o->lookahead_experts && (model->n_experts == 0 || !model->family->guess))
+    const bool ahead = o->lookahead_experts && o->lookahead_experts != SLUICE_LOOKAHEAD_OFF;
+    if (ahead && (model->n_experts == 0 || !model->family->guess))
         return err_set(err, SLUICE_E_UNSUPPORTED,
                        "a lookahead was asked for, and models of the family %s cannot guess experts",
                        model->family->name);
     TRY(fill_draft(o, model, err));
     if (o->mirrors.n && model->n_experts == 0)
         return err_set(err, SLUICE_E_UNSUPPORTED, "a mirror was given, and this model has no expert files");
-    if (o->lookahead_experts > MOE_GUESSES_MAX)
+    if (ahead && o->lookahead_experts > MOE_GUESSES_MAX)
         return err_set(err, SLUICE_E_ARGUMENT, "a lookahead of %u experts was asked for, the most is %d",
                        o->lookahead_experts, MOE_GUESSES_MAX);
     if (o->mirrors.n > GTURBO_COPIES_MAX - 1)
@@ -335,14 +336,17 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     TRY(plan_compute(e->store, e->model, &e->options, tokenizer_bytes, &e->plan, err));
     e->even_chunks = e->options.prefill_chunk_tokens == 0;
     e->options.prefill_chunk_tokens = e->plan.prefill_chunk_tokens;
+    e->options.lookahead_experts = e->plan.lookahead_experts;
     budget_init(&e->budget, e->plan.limit_bytes);
     TRY(budget_charge(&e->budget, e->plan.unmetered_bytes, "the tokenizer and the reserve", err));
+    TRY(budget_charge(&e->budget, e->plan.grammar_bytes, "grammars", err));
     TRY(sluice_tokenizer_open(dir, &e->text, err));
     if (tok_vocab(e->text->tok) > e->model->vocab)
         return err_set(err, SLUICE_E_FORMAT,
                        "the tokenizer has %u ids, the model's vocabulary %u; the files do not "
                        "belong together",
                        tok_vocab(e->text->tok), e->model->vocab);
+    e->text->grammars.limit_bytes = e->plan.grammar_bytes;
     collect_stops(e);
     /* Parsing left the heap full of holes; give the pages back before the large parts are loaded. */
     (void)malloc_trim(0);

@@ -34,8 +34,8 @@ sluice_status engine_open_shape(const char *install_dir, const sluice_engine_opt
 sluice_status engine_recipe_of(const json_t *config, model_has_fn has, void *names, struct recipe *recipe,
                                sluice_error *err);
 
-/* Fill *plan for a model; `options` has defaults where zero, except for the prefill chunk, which is chosen
- * here. SLUICE_E_BUDGET: it does not fit; *plan is filled. */
+/* Fill *plan for a model; `options` has defaults where zero, except for the prefill chunk and the lookahead,
+ * which are chosen here. SLUICE_E_BUDGET: it does not fit; *plan is filled. */
 sluice_status plan_compute(const struct gturbo *store, const struct model *model,
                            const sluice_engine_options *options, uint64_t tokenizer_bytes, sluice_plan *plan,
                            sluice_error *err);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <string.h>
 
@@ -9,23 +10,15 @@ enum { DEPTH_DEFAULT = 16 };
 
 /* ---- drive ---- */
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t x = *state += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 static sluice_status begin_read(struct gturbo *store, struct reads *reads, struct read_request *request,
                                 uint64_t *random, sluice_error *err)
 {
-    uint32_t layer = (uint32_t)(next_random(random) % store->n_layers);
+    uint32_t layer = (uint32_t)(random_next(random) % store->n_layers);
     while (!store->layers[layer].present)
         layer = (layer + 1) % store->n_layers;
     TRY(gturbo_layer_fd(store, layer, &request->fd, err));
     request->bytes = (size_t)store->stride_bytes;
-    request->offset = next_random(random) % store->n_experts * store->stride_bytes;
+    request->offset = random_next(random) % store->n_experts * store->stride_bytes;
     reads_submit(reads, &request, 1);
     return SLUICE_OK;
 }

@@ -143,6 +143,18 @@ static sluice_status choose_slots(const sluice_engine_options *options, const st
     return SLUICE_OK;
 }
 
+/* What schemas and grammars may take: the vocabulary in their order once, and for each session a share that
+ * grows with what the budget leaves beyond the minimum. */
+static uint64_t grammars_bytes(const sluice_engine_options *options, const struct model *model,
+                               uint64_t beyond)
+{
+    static const uint64_t LEAST_BYTES = 4ull << 20, MOST_BYTES = 16ull << 20, SHARE = 64;
+    uint64_t each = LEAST_BYTES + beyond / SHARE / options->max_sessions;
+    each = each > MOST_BYTES ? MOST_BYTES : each;
+    return grammar_vocab_bytes(model->vocab) +
+           (options->grammar_bytes ? options->grammar_bytes : each * options->max_sessions);
+}
+
 static uint64_t page_tables(uint64_t mapped_bytes)
 {
     return mapped_bytes / PAGE_TABLE_SHARE;
@@ -232,28 +244,33 @@ static sluice_status add_experts(const struct gturbo *store, const struct model 
     uint64_t slots = experts_bytes(store, plan->expert_slots, 0);
     uint64_t with_spares = experts_bytes(store, plan->expert_slots, spares);
     add_item(plan, "expert slots", slots);
-    if (spares)
+    if (with_spares > slots)
         add_item(plan, "lookahead slots", with_spares - slots);
     *mapped_bytes += with_spares;
     describe_experts(store, model, plan);
     return SLUICE_OK;
 }
 
-sluice_status plan_compute(const struct gturbo *store, const struct model *model,
-                           const sluice_engine_options *options, uint64_t tokenizer_bytes, sluice_plan *plan,
-                           sluice_error *err)
+/* The lookahead is decided: a number, 0 for none. */
+static sluice_status compute(const struct gturbo *store, const struct model *model,
+                             const sluice_engine_options *options, uint64_t tokenizer_bytes,
+                             sluice_plan *plan, sluice_error *err)
 {
     memset(plan, 0, sizeof *plan);
     set_limit(options, plan);
     plan->context_tokens = options->context_tokens;
+    plan->lookahead_experts = options->lookahead_experts;
     plan->experts_per_layer = model->n_experts;
     uint64_t resident = arena_charge((size_t)store->resident_bytes);
     uint64_t opening = TOKENIZER_OPENING * tokenizer_bytes + RESERVE_BYTES;
     uint32_t least = model->n_experts == 0 ? 0 : SLOTS_LEAST;
     uint64_t least_slots = least ? experts_bytes(store, least, plan_spares(options)) : 0;
+    uint64_t least_grammars = grammars_bytes(options, model, 0);
     uint64_t least_mapped = resident + sessions_bytes(options, model, least_chunk(options)) + least_slots;
-    plan->minimum_bytes = least_mapped + unmetered(tokenizer_bytes, least_mapped);
+    plan->minimum_bytes = least_mapped + least_grammars + unmetered(tokenizer_bytes, least_mapped);
     uint64_t beyond = plan->limit_bytes > plan->minimum_bytes ? plan->limit_bytes - plan->minimum_bytes : 0;
+    plan->grammar_bytes = grammars_bytes(options, model, beyond);
+    beyond -= plan->grammar_bytes - least_grammars;
     plan->minimum_bytes = plan->minimum_bytes > opening ? plan->minimum_bytes : opening;
     plan->prefill_chunk_tokens = choose_chunk(options, store, model, beyond, least_slots);
     uint64_t sessions = sessions_bytes(options, model, plan->prefill_chunk_tokens);
@@ -266,6 +283,7 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
         add_item(plan, "recurrent state", state);
     add_item(plan, "scratch", sessions - kv - state);
     uint64_t mapped = plan->total_bytes;
+    add_item(plan, "grammars", plan->grammar_bytes);
     add_item(plan, "tokenizer", TOKENIZER_KEPT * tokenizer_bytes);
     add_item(plan, "reserve", RESERVE_BYTES);
     if (least)
@@ -279,5 +297,24 @@ sluice_status plan_compute(const struct gturbo *store, const struct model *model
             "context is %.1f MiB",
             (double)(plan->total_bytes > opening ? plan->total_bytes : opening) / 1048576, plan->limit_source,
             (double)plan->limit_bytes / 1048576, (double)plan->minimum_bytes / 1048576);
+    return SLUICE_OK;
+}
+
+sluice_status plan_compute(const struct gturbo *store, const struct model *model,
+                           const sluice_engine_options *options, uint64_t tokenizer_bytes, sluice_plan *plan,
+                           sluice_error *err)
+{
+    sluice_engine_options decided = *options;
+    if (options->lookahead_experts == SLUICE_LOOKAHEAD_OFF)
+        decided.lookahead_experts = 0;
+    TRY(compute(store, model, &decided, tokenizer_bytes, plan, err));
+    /* Left open: worth its spare slots where experts are streamed, and a token's own have room. */
+    decided.lookahead_experts = model->family->lookahead;
+    sluice_plan ahead;
+    if (options->lookahead_experts == 0 && decided.lookahead_experts > 0 &&
+        plan->expert_slots < plan->experts_per_layer &&
+        compute(store, model, &decided, tokenizer_bytes, &ahead, NULL) == SLUICE_OK &&
+        ahead.expert_slots >= 2 * model->top_k)
+        *plan = ahead;
     return SLUICE_OK;
 }

@@ -3,8 +3,10 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "io/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -300,23 +302,68 @@ sluice_status recorder_close(struct route_recorder *r, sluice_error *err)
 
 /* ---- replaying ---- */
 
+static const uint16_t *replayed(const struct route_replay *replay, size_t token, uint32_t layer)
+{
+    const struct routes *r = replay->routes;
+    return r->ids + (token % r->tokens * r->layers + layer) * r->top_k;
+}
+
 static void replay_layer(void *user, uint32_t layer, uint32_t position0, uint32_t rows, uint32_t top_k,
                          uint16_t *ids)
 {
     const struct route_replay *replay = user;
-    const struct routes *r = replay->routes;
     for (uint32_t row = 0; row < rows; row++) {
-        size_t token = (replay->first + position0 + row) % r->tokens;
-        const uint16_t *from = r->ids + (token * r->layers + layer) * r->top_k;
+        const uint16_t *from = replayed(replay, replay->first + position0 + row, layer);
         if (from[0] != ROUTES_NONE)
             memcpy(ids + (size_t)row * top_k, from, top_k * sizeof *ids);
+    }
+}
+
+static bool among(const uint16_t *ids, uint32_t n, uint16_t id)
+{
+    while (n-- > 0)
+        if (ids[n] == id)
+            return true;
+    return false;
+}
+
+/* Any id that is not there yet: one that some token of the trace used, or failing that the next free one. */
+static uint16_t wrong_guess(const struct route_replay *replay, uint64_t *random, uint32_t layer,
+                            const uint16_t *right, const uint16_t *ids, uint32_t n)
+{
+    const struct routes *r = replay->routes;
+    assert(r->top_k > 0); /* no trace is without */
+    uint16_t id = 0;
+    for (int tries = 0; tries < 16; tries++) {
+        uint64_t x = random_next(random);
+        id = replayed(replay, (size_t)(x >> 32), layer)[(uint32_t)x % r->top_k];
+        if (id != ROUTES_NONE && !among(right, r->top_k, id) && !among(ids, n, id))
+            return id;
+    }
+    for (id = id < r->experts ? id : 0; among(ids, n, id);)
+        id = (uint16_t)((id + 1u) % r->experts);
+    return id;
+}
+
+static void replay_guess(void *user, uint32_t layer, uint32_t position, uint32_t n, uint16_t *ids)
+{
+    const struct route_replay *replay = user;
+    const struct routes *r = replay->routes;
+    const uint16_t *right = replayed(replay, replay->first + position, layer);
+    uint64_t random = ((uint64_t)(replay->first + position) << 16) ^ layer;
+    uint32_t n_right = right[0] == ROUTES_NONE ? 0 : r->top_k, from = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        while (from < n_right && among(ids, i, right[from]))
+            from++; /* a wrong guess came before, for want of others */
+        bool hit = from < n_right && random_unit(&random) < replay->guess_accuracy;
+        ids[i] = hit ? right[from++] : wrong_guess(replay, &random, layer, right, ids, i);
     }
 }
 
 sluice_status replay_open(struct route_replay *replay, const struct routes *r, const struct model *model,
                           sluice_error *err)
 {
-    *replay = (struct route_replay){.routes = r, .override = {replay, replay_layer}};
+    *replay = (struct route_replay){.routes = r, .override = {replay, replay_layer, replay_guess}};
     if (r->layers != model->n_layers || r->experts != model->n_experts || r->top_k != model->top_k)
         return err_set(
             err, SLUICE_E_ARGUMENT,

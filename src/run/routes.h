@@ -58,10 +58,12 @@ sluice_status recorder_close(struct route_recorder *recorder, sluice_error *err)
 
 /* ---- replaying ---- */
 
-/* Token t of the timeline gets the ids of token (first + t) mod routes->tokens. */
+/* Token t of the timeline gets the ids of token (first + t) mod routes->tokens. A guess is one of them with
+ * probability guess_accuracy, otherwise another of the trace's for that layer, so as popular as they are. */
 struct route_replay {
     const struct routes *routes;
     size_t first;
+    double guess_accuracy;
     struct route_override override;
 };
 

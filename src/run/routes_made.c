@@ -3,6 +3,7 @@
 #include "run/routes.h"
 
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,19 +17,6 @@ struct generator {
     uint16_t *by_rank;  /* [layers][experts] */
     double keep;
 };
-
-static uint64_t next_random(struct generator *g)
-{
-    uint64_t x = g->state += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-static double next_unit(struct generator *g)
-{
-    return (double)(next_random(g) >> 11) * 0x1p-53;
-}
 
 /* "name:NUMBER" with a number from 0 to max. */
 static bool read_spec(const char *spec, const char *name, double max, double *value)
@@ -58,8 +46,8 @@ static uint16_t draw_expert(struct generator *g, uint32_t layer)
 {
     uint32_t experts = g->routes->experts, low = 0, high = experts - 1;
     if (!g->cumulative)
-        return (uint16_t)(next_random(g) % experts);
-    double u = next_unit(g) * g->cumulative[experts - 1];
+        return (uint16_t)(random_next(&g->state) % experts);
+    double u = random_unit(&g->state) * g->cumulative[experts - 1];
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (g->cumulative[middle] > u)
@@ -74,7 +62,7 @@ static void fill_layer(struct generator *g, uint32_t layer, const uint16_t *befo
 {
     uint32_t n = 0, top_k = g->routes->top_k;
     for (uint32_t i = 0; before && i < top_k; i++)
-        if (next_unit(g) < g->keep)
+        if (random_unit(&g->state) < g->keep)
             ids[n++] = before[i];
     while (n < top_k) {
         uint16_t id = draw_expert(g, layer);
@@ -92,7 +80,7 @@ static void shuffle(struct generator *g)
         for (uint32_t e = 0; e < experts; e++)
             order[e] = (uint16_t)e;
         for (uint32_t e = experts - 1; e > 0; e--) {
-            uint32_t other = (uint32_t)(next_random(g) % ((uint64_t)e + 1));
+            uint32_t other = (uint32_t)(random_next(&g->state) % ((uint64_t)e + 1));
             uint16_t swap = order[e];
             order[e] = order[other];
             order[other] = swap;

@@ -1,5 +1,6 @@
 #include "run/sampler.h"
 
+#include "base/random.h"
 #include "compute/host.h"
 #include "compute/math64.h"
 
@@ -107,18 +108,25 @@ static void load_candidates(struct sampler *s, const float *logits)
     s->n = s->vocab;
 }
 
-static bool is_allowed(const struct sampler *s, uint32_t id)
-{
-    return s->allowed[id / 64] >> (id % 64) & 1;
-}
-
-/* Leave only what is allowed: top-p, top-k and min-p then speak of what can be drawn. */
+/* Leave only what is allowed: top-p, top-k and min-p then speak of what can be drawn. Masks mostly allow
+ * nearly nothing or nearly everything, so words without a bit are passed over and full ones moved whole. */
 static void drop_barred(struct sampler *s)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (is_allowed(s, i))
-            s->candidates[n++] = s->candidates[i];
+    for (uint32_t from = 0; from < s->n; from += 64) {
+        uint64_t bits = s->allowed[from / 64];
+        if (bits == UINT64_MAX && s->n - from >= 64) {
+            if (n != from)
+                memmove(s->candidates + n, s->candidates + from, 64 * sizeof *s->candidates);
+            n += 64;
+            continue;
+        }
+        for (; bits; bits &= bits - 1) {
+            uint32_t id = from + (uint32_t)__builtin_ctzll(bits);
+            if (id < s->n)
+                s->candidates[n++] = s->candidates[id];
+        }
+    }
     s->n = n;
 }
 
@@ -154,15 +162,6 @@ static void apply_penalties(struct sampler *s, const int32_t *tokens, size_t n, 
     }
 }
 
-/* A uniform number in [0, 1) from (seed, position): the finalizer of splitmix64 (Steele et al., 2014). */
-static double uniform(uint64_t seed, uint64_t position)
-{
-    uint64_t z = seed + (position + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
 /* Pop candidates until top-p (of the whole distribution at temperature 1), top-k or min-p says enough.
  * Returns how many; they are at the end of the array, best last. */
 static size_t keep(struct sampler *s, const sluice_sampling *p)
@@ -195,7 +194,7 @@ static int32_t draw(struct sampler *s, const sluice_sampling *p, uint64_t positi
     double total = 0;
     for (size_t i = 0; i < kept; i++)
         total += (double)math_exp((best[-(ptrdiff_t)i].logit - best->logit) / p->temperature);
-    double target = uniform(p->seed, position) * total, sum = 0;
+    double target = random_unit_at(p->seed, position) * total, sum = 0;
     for (size_t i = 0; i < kept; i++) {
         sum += (double)math_exp((best[-(ptrdiff_t)i].logit - best->logit) / p->temperature);
         if (target < sum)

@@ -1,18 +1,10 @@
 /* Values from a counter: any byte of any tensor can be made alone. */
 #include "run/synth.h"
 
+#include "base/random.h"
 #include "compute/half.h"
 
 #include <string.h>
-
-/* splitmix64: a permutation of the counter that passes the usual tests of randomness. */
-static inline uint64_t random_at(uint64_t seed, uint64_t i)
-{
-    uint64_t x = seed + (i + 1) * 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
 
 /* From 0 to 1. */
 static inline float uniform_at(uint64_t seed, uint64_t i)

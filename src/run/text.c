@@ -9,6 +9,7 @@
 #define CONFIG_BYTES_MAX   ((size_t)4 << 20)
 #define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 #define MESSAGES_MAX       100000
+#define GRAMMARS_BYTES     ((uint64_t)128 << 20) /* without an engine */
 
 /* ---- open ---- */
 
@@ -98,6 +99,7 @@ sluice_status sluice_tokenizer_open(const char *dir, sluice_tokenizer **tokenize
     if (!t)
         return err_memory(err, sizeof *t, "the tokenizer");
     (void)pthread_mutex_init(&t->lock, NULL);
+    budget_init(&t->grammars, GRAMMARS_BYTES);
     sluice_status status = open_parts(t, dir, err);
     if (status != SLUICE_OK) {
         sluice_tokenizer_close(t);
@@ -124,8 +126,14 @@ sluice_status text_vocab(sluice_tokenizer *t, const struct grammar_vocab **vocab
 {
     sluice_status status = SLUICE_OK;
     (void)pthread_mutex_lock(&t->lock);
-    if (!t->vocab)
-        status = grammar_vocab_open(t->tok, &t->vocab, err);
+    if (!t->vocab) {
+        uint64_t bytes = grammar_vocab_bytes(tok_vocab(t->tok));
+        status = budget_charge(&t->grammars, bytes, "the vocabulary of grammars", err);
+        if (status == SLUICE_OK)
+            status = grammar_vocab_open(t->tok, &t->vocab, err);
+        if (status != SLUICE_OK && status != SLUICE_E_BUDGET)
+            budget_release(&t->grammars, bytes);
+    }
     *vocab = t->vocab;
     (void)pthread_mutex_unlock(&t->lock);
     return status;

@@ -12,6 +12,7 @@ struct sluice_tokenizer {
     struct tokenizer *tok;
     struct template *chat;     /* NULL: the model has no chat template */
     char *bos_text, *eos_text; /* NULL: none */
+    struct budget grammars;    /* what schemas and grammars may take; an engine's plan says how much */
     pthread_mutex_t lock;
     struct grammar_vocab *vocab; /* made when a grammar first asks; under the lock */
 };

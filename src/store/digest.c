@@ -123,6 +123,8 @@ sluice_status digest_check(const char *dir, const char *name, uint64_t bytes,
         status = err_set(err, SLUICE_E_CORRUPT,
                          "%s is damaged: its SHA-256 is %s, the manifest says %s; install it again", path,
                          hex, expected);
+    if (status == SLUICE_OK)
+        meter_prove(meter, bytes);
     mem_free(path);
     return status;
 }

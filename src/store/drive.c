@@ -168,7 +168,7 @@ static sluice_status write_file(int fd, uint64_t bytes, const char *path, unsign
         fill((uint64_t *)(void *)memory, n / sizeof(uint64_t), &state);
         TRY(file_write_at(fd, memory, n, at, path, err));
         if (watch && watch->progress)
-            watch->progress(watch->user, &(sluice_progress){"write", at + n, bytes});
+            watch->progress(watch->user, &(sluice_progress){"write", at + n, bytes, 0});
     }
     return file_sync(fd, path, err);
 }
@@ -232,7 +232,8 @@ static sluice_status measure(struct probe *p, const struct probe_way *way, sluic
         .cpu_s_per_gb = result.bytes ? (double)result.cpu_ns / (double)result.bytes : 0,
     };
     if (p->watch && p->watch->progress)
-        p->watch->progress(p->watch->user, &(sluice_progress){"measure", report->n_rows, SLUICE_PROBE_ROWS});
+        p->watch->progress(p->watch->user,
+                           &(sluice_progress){"measure", report->n_rows, SLUICE_PROBE_ROWS, 0});
     return SLUICE_OK;
 }
 

@@ -191,7 +191,7 @@ static void release_lock(struct install *w)
 {
     if (w->lock_fd < 0)
         return;
-    (void)unlink(w->lock_path);
+    (void)file_unlink(w->lock_path, NULL);
     file_unlock(w->lock_fd);
 }
 

@@ -17,9 +17,9 @@ struct shard_check {
     char expected[SHA256_HEX_BYTES];
 };
 
-/* Takes n bytes of a copy, from byte `at` of it, and feeds what is at the destination to `h`. */
+/* Takes n bytes of a copy, from byte `at` of it, and feeds what is at the destination to `tag`. */
 typedef sluice_status (*move_fn)(struct install *w, const struct plan_copy *copy, uint64_t at, size_t n,
-                                 struct sha256 *h, sluice_error *err);
+                                 struct poly1305 *tag, sluice_error *err);
 
 /* Write to, or read from, n bytes of the target file that go on from `target`. */
 static sluice_status put(struct install *w, uint32_t file, const void *bytes, size_t n, uint64_t target,
@@ -36,7 +36,7 @@ static sluice_status get(struct install *w, uint32_t file, void *bytes, size_t n
 
 /* Quantize what lies in the scratch buffer, run by run, and write the parts to their places. */
 static sluice_status quantize_in(struct install *w, const struct plan_copy *copy, uint64_t at, size_t n,
-                                 struct sha256 *h, sluice_error *err)
+                                 struct poly1305 *tag, sluice_error *err)
 {
     const struct plan_quant *q = &w->plan.quants[copy->quant - 1];
     for (size_t k = 0; k < n;) {
@@ -49,7 +49,7 @@ static sluice_status quantize_in(struct install *w, const struct plan_copy *copy
                 "%s holds a weight that is not finite at byte %llu or after; it cannot be quantized",
                 w->st->shards[copy->shard].name, (unsigned long long)(copy->source + at + k));
         for (int i = 0; i < 3; i++) {
-            sha256_update(h, part[i], (size_t)run.bytes[i]);
+            poly1305_update(tag, part[i], (size_t)run.bytes[i]);
             TRY(put(w, copy->file, part[i], (size_t)run.bytes[i], run.targets[i], err));
         }
         k += (size_t)run.source_bytes;
@@ -59,7 +59,7 @@ static sluice_status quantize_in(struct install *w, const struct plan_copy *copy
 
 /* Read from the source into the scratch buffer, write to the places in the target file. */
 static sluice_status move_in(struct install *w, const struct plan_copy *copy, uint64_t at, size_t n,
-                             struct sha256 *h, sluice_error *err)
+                             struct poly1305 *tag, sluice_error *err)
 {
     const char *shard = w->st->shards[copy->shard].name;
     TRY(w->source->read(w->source, shard, copy->source + at, w->scratch, n, err));
@@ -68,8 +68,8 @@ static sluice_status move_in(struct install *w, const struct plan_copy *copy, ui
         w->check->at = copy->source + at + n;
     }
     if (copy->quant)
-        return quantize_in(w, copy, at, n, h, err);
-    sha256_update(h, w->scratch, n);
+        return quantize_in(w, copy, at, n, tag, err);
+    poly1305_update(tag, w->scratch, n);
     for (size_t k = 0; k < n;) {
         uint64_t run, target = plan_target(copy, at + k, &run);
         size_t m = run < n - k ? (size_t)run : n - k;
@@ -79,15 +79,15 @@ static sluice_status move_in(struct install *w, const struct plan_copy *copy, ui
     return SLUICE_OK;
 }
 
-/* Gather from the target file. */
+/* Gather from the target file, into the scratch buffer unless it was quantized. `tag` may be NULL. */
 static sluice_status move_back(struct install *w, const struct plan_copy *copy, uint64_t at, size_t n,
-                               struct sha256 *h, sluice_error *err)
+                               struct poly1305 *tag, sluice_error *err)
 {
     for (size_t k = 0; copy->quant && k < n;) {
         struct plan_quant_run run = plan_quant_target(&w->plan, copy, at + k, n - k);
         for (int i = 0; i < 3; i++) {
             TRY(get(w, copy->file, w->parts, (size_t)run.bytes[i], run.targets[i], err));
-            sha256_update(h, w->parts, (size_t)run.bytes[i]);
+            poly1305_update(tag, w->parts, (size_t)run.bytes[i]);
         }
         k += (size_t)run.source_bytes;
     }
@@ -97,8 +97,8 @@ static sluice_status move_back(struct install *w, const struct plan_copy *copy, 
         TRY(get(w, copy->file, w->scratch + k, m, target, err));
         k += m;
     }
-    if (!copy->quant)
-        sha256_update(h, w->scratch, n);
+    if (!copy->quant && tag)
+        poly1305_update(tag, w->scratch, n);
     return SLUICE_OK;
 }
 
@@ -117,17 +117,16 @@ static sluice_status pass_gap(struct install *w, uint32_t shard, uint64_t end, s
     return SLUICE_OK;
 }
 
-/* The digest of a range covers its number and its bytes in the source's order, as they are at the
- * destination; where they go is bound by the plan's fingerprint, which the journal records. */
-static sluice_status walk_range(struct install *w, size_t index, move_fn move, char hex[SHA256_HEX_BYTES],
+/* The tag of a range covers its number, through the key, and its bytes in the source's order, as they are at
+ * the destination; where they go is bound by the plan's fingerprint, which the journal records. */
+static sluice_status walk_range(struct install *w, size_t index, move_fn move, char hex[POLY1305_HEX_BYTES],
                                 sluice_error *err)
 {
-    static const char DOMAIN[] = "sluice install range 1";
+    unsigned char key[POLY1305_KEY_BYTES];
     const struct plan_range *range = &w->plan.ranges[index];
-    struct sha256 h;
-    TRY(sha256_open(&h, err));
-    sha256_update(&h, DOMAIN, sizeof DOMAIN);
-    sha256_update_u64(&h, index);
+    struct poly1305 tag;
+    TRY(journal_key(&w->journal, index, key, err));
+    TRY(poly1305_open(&tag, key, err));
     sluice_status status = SLUICE_OK;
     for (size_t i = range->first; i < range->first + range->count; i++) {
         const struct plan_segment *segment = &w->plan.segments[i];
@@ -137,13 +136,13 @@ static sluice_status walk_range(struct install *w, size_t index, move_fn move, c
         for (uint64_t at = 0; at < segment->bytes;) {
             uint64_t rest = segment->bytes - at;
             size_t n = rest < COPY_SCRATCH_BYTES ? (size_t)rest : COPY_SCRATCH_BYTES;
-            TRY_OUT(move(w, copy, segment->start + at, n, &h, err));
+            TRY_OUT(move(w, copy, segment->start + at, n, &tag, err));
             TRY_OUT(meter_step(&w->meter, n, err));
             at += n;
         }
     }
 out:
-    sha256_close(&h, hex);
+    poly1305_close(&tag, hex);
     return status;
 }
 
@@ -161,18 +160,19 @@ sluice_status install_recheck(struct install *w, sluice_error *err)
 {
     uint64_t total = 0;
     for (size_t i = 0; i < w->plan.n_ranges; i++)
-        if (journal_digest(&w->journal, i, &w->plan.ranges[i]))
+        if (journal_tag(&w->journal, i, &w->plan.ranges[i]))
             total += w->plan.ranges[i].payload_bytes;
     meter_start(&w->meter, &w->options->watch, "verify", total);
     for (size_t i = 0; i < w->plan.n_ranges; i++) {
-        const char *recorded = journal_digest(&w->journal, i, &w->plan.ranges[i]);
-        char hex[SHA256_HEX_BYTES];
+        const char *recorded = journal_tag(&w->journal, i, &w->plan.ranges[i]);
+        char hex[POLY1305_HEX_BYTES];
         if (!recorded)
             continue;
         TRY(walk_range(w, i, move_back, hex, err));
         if (strcmp(hex, recorded) == 0) {
             mark_done(w, i);
             w->report.reused_bytes += w->plan.ranges[i].payload_bytes;
+            meter_prove(&w->meter, w->plan.ranges[i].payload_bytes);
         }
     }
     for (size_t i = 0; i < w->plan.n_ranges; i++)
@@ -271,7 +271,8 @@ static sluice_status feed_done(struct install *w, size_t index, sluice_error *er
         for (uint64_t at = 0; !copy->quant && at < segment->bytes;) {
             uint64_t rest = segment->bytes - at;
             size_t n = rest < COPY_SCRATCH_BYTES ? (size_t)rest : COPY_SCRATCH_BYTES;
-            TRY(move_back(w, copy, segment->start + at, n, &check->h, err));
+            TRY(move_back(w, copy, segment->start + at, n, NULL, err));
+            sha256_update(&check->h, w->scratch, n);
             check->at += n;
             at += n;
             TRY(meter_step(&w->meter, 0, err));
@@ -332,7 +333,7 @@ static sluice_status announce_shard(struct install *w, uint32_t shard, size_t fi
 struct finishing {
     struct install *w;
     struct worker record, hash;
-    char (*digests)[SHA256_HEX_BYTES]; /* of ranges that were copied */
+    char (*tags)[POLY1305_HEX_BYTES]; /* of ranges that were copied */
 };
 
 static sluice_status hash_file(void *user, size_t file, sluice_error *err)
@@ -369,7 +370,8 @@ static sluice_status record_range(void *user, size_t index, sluice_error *err)
             TRY(file_sync(w->fds[file], w->plan.files[file].path, err));
         synced = file;
     }
-    TRY(journal_add(&w->journal, index, f->digests[index], range, err));
+    TRY(journal_add(&w->journal, index, f->tags[index], range, err));
+    meter_prove(&w->meter, range->payload_bytes);
     mark_done(w, index);
     return give_complete_files(f, range, err);
 }
@@ -384,7 +386,7 @@ static sluice_status copy_ranges(struct finishing *f, uint32_t shard, size_t fir
             TRY(feed_done(w, i, err));
             continue;
         }
-        TRY(walk_range(w, i, move_in, f->digests[i], err));
+        TRY(walk_range(w, i, move_in, f->tags[i], err));
         TRY(worker_give(&f->record, i, err));
     }
     return worker_drain(&f->record, err);
@@ -427,12 +429,13 @@ static sluice_status copy_all(struct finishing *f, sluice_error *err)
 
 sluice_status install_copy(struct install *w, sluice_error *err)
 {
-    struct finishing f = {.w = w, .digests = mem_calloc(w->plan.n_ranges, SHA256_HEX_BYTES)};
-    if (!f.digests)
-        return err_memory(err, w->plan.n_ranges * SHA256_HEX_BYTES, "the copy");
+    struct finishing f = {.w = w, .tags = mem_calloc(w->plan.n_ranges, POLY1305_HEX_BYTES)};
+    if (!f.tags)
+        return err_memory(err, w->plan.n_ranges * POLY1305_HEX_BYTES, "the copy");
     atomic_bool stop = false;
     w->stop = &stop;
     meter_start(&w->meter, &w->options->watch, "copy", w->plan.source_bytes);
+    meter_prove(&w->meter, w->report.reused_bytes);
     sluice_status status = meter_step(&w->meter, w->report.reused_bytes, err);
     if (status == SLUICE_OK)
         status = copy_all(&f, err);
@@ -440,7 +443,7 @@ sluice_status install_copy(struct install *w, sluice_error *err)
     atomic_store(&stop, status != SLUICE_OK);
     worker_stop(&f.hash);
     w->stop = NULL;
-    mem_free(f.digests);
+    mem_free(f.tags);
     TRY(status);
     for (size_t i = 0; i < w->plan.n_files; i++)
         TRY(install_hash(w, w->plan.files[i].path, err));

@@ -26,9 +26,8 @@ static sluice_status write_layout(struct install *w, sluice_error *err)
 
 static sluice_status write_text(const char *path, const char *text, sluice_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot create %s", path);
+    int fd;
+    TRY(file_create(path, O_WRONLY | O_TRUNC, &fd, err));
     sluice_status status = file_write_at(fd, text, strlen(text), 0, path, err);
     if (status == SLUICE_OK)
         status = file_sync(fd, path, err);
@@ -156,17 +155,12 @@ static sluice_status prove(struct install *w, sluice_error *err)
     return SLUICE_OK;
 }
 
-static int rename_flags(const char *from, const char *to, unsigned flags)
-{
-    return fault_hit(FAULT_RENAME) ? (errno = EIO, -1) : renameat2(AT_FDCWD, from, AT_FDCWD, to, flags);
-}
-
 /* The output did not exist when the install began; NOREPLACE keeps it so on file systems that can. */
 static sluice_status publish_new(struct install *w, sluice_error *err)
 {
-    int rc = rename_flags(w->partial, w->output, RENAME_NOREPLACE);
+    int rc = file_rename_flags(w->partial, w->output, RENAME_NOREPLACE);
     if (rc != 0 && (errno == EINVAL || errno == ENOSYS))
-        rc = rename(w->partial, w->output);
+        rc = file_rename_flags(w->partial, w->output, 0);
     if (rc != 0)
         return err_errno(err, errno, "cannot rename %s to %s", w->partial, w->output);
     return file_sync_dir(w->parent, err);
@@ -174,7 +168,7 @@ static sluice_status publish_new(struct install *w, sluice_error *err)
 
 static sluice_status publish_over(struct install *w, sluice_error *err)
 {
-    if (rename_flags(w->partial, w->output, RENAME_EXCHANGE) != 0)
+    if (file_rename_flags(w->partial, w->output, RENAME_EXCHANGE) != 0)
         return err_errno(
             err, errno,
             "cannot exchange %s with the finished %s (if this file system never can: delete the old "

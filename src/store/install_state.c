@@ -65,9 +65,7 @@ sluice_status install_discard(const struct install *w, sluice_error *err)
     TRY(file_remove_tree(w->partial, err));
     TRY(file_sync_dir(w->parent,
                       err)); /* a journal that comes back after a crash is harmless, the rest is not */
-    if (unlink(w->journal_path) != 0 && errno != ENOENT)
-        return err_errno(err, errno, "cannot delete %s", w->journal_path);
-    return SLUICE_OK;
+    return file_unlink(w->journal_path, err);
 }
 
 /* A run that ended after the rename and before its last deletions: the journal recognises the output. */
@@ -205,13 +203,6 @@ static sluice_status check_entries(const struct install *w, const char *sub, slu
     return status;
 }
 
-static sluice_status make_dir(const char *path, sluice_error *err)
-{
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return err_errno(err, errno, "cannot create the directory %s", path);
-    return SLUICE_OK;
-}
-
 /* Remove what the end of an earlier run wrote: while it is being changed a directory has no manifest. */
 static sluice_status remove_end(const struct install *w, sluice_error *err)
 {
@@ -221,9 +212,7 @@ static sluice_status remove_end(const struct install *w, sluice_error *err)
         char *path = file_join(w->partial, NAMES[i]);
         if (!path)
             return err_memory(err, strlen(NAMES[i]), "a path");
-        sluice_status status = SLUICE_OK;
-        if (unlink(path) != 0 && errno != ENOENT)
-            status = err_errno(err, errno, "cannot delete %s", path);
+        sluice_status status = file_unlink(path, err);
         mem_free(path);
         TRY(status);
     }
@@ -253,10 +242,7 @@ static sluice_status open_file(struct install *w, size_t i, sluice_error *err)
     char *path = file_join(w->partial, file->path);
     if (!path)
         return err_memory(err, strlen(file->path), "a path");
-    sluice_status status = SLUICE_OK;
-    w->fds[i] = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (w->fds[i] < 0)
-        status = err_errno(err, errno, "cannot create %s", path);
+    sluice_status status = file_create(path, O_RDWR, &w->fds[i], err);
     if (status == SLUICE_OK)
         status = size_file(w->fds[i], file->bytes, path, err);
     if (status == SLUICE_OK && i == 0)
@@ -276,10 +262,10 @@ sluice_status install_prepare(struct install *w, bool resumed, sluice_error *err
         TRY(check_entries(w, TOKENIZER_DIR, err));
         TRY(remove_end(w, err));
     }
-    TRY(make_dir(w->partial, err));
+    TRY(file_make_dir(w->partial, err));
     for (size_t i = 0; i < sizeof DIRS / sizeof *DIRS; i++) {
         char *path = file_join(w->partial, DIRS[i]);
-        sluice_status status = path ? make_dir(path, err) : err_memory(err, 0, "a path");
+        sluice_status status = path ? file_make_dir(path, err) : err_memory(err, 0, "a path");
         mem_free(path);
         TRY(status);
     }

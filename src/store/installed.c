@@ -117,13 +117,6 @@ sluice_status installed_partial_revision(const char *output_dir, char revision[6
 
 /* ---- removing ---- */
 
-static sluice_status remove_file(const char *path, sluice_error *err)
-{
-    if (unlink(path) != 0 && errno != ENOENT)
-        return err_errno(err, errno, "cannot delete %s", path);
-    return SLUICE_OK;
-}
-
 /* The manifest first: what is half deleted is no install any more. */
 static sluice_status remove_output(const char *output, sluice_error *err)
 {
@@ -131,7 +124,7 @@ static sluice_status remove_output(const char *output, sluice_error *err)
     if (lstat(output, &st) != 0)
         return errno == ENOENT ? SLUICE_OK : err_errno(err, errno, "cannot examine %s", output);
     if (S_ISLNK(st.st_mode))
-        return remove_file(output, err);
+        return file_unlink(output, err);
     struct manifest m;
     sluice_status status = manifest_load(output, &m, err);
     manifest_free(&m);
@@ -140,7 +133,7 @@ static sluice_status remove_output(const char *output, sluice_error *err)
     char *manifest = file_join(output, MANIFEST_NAME);
     if (!manifest)
         return err_memory(err, strlen(output), "a path");
-    status = remove_file(manifest, err);
+    status = file_unlink(manifest, err);
     mem_free(manifest);
     return status == SLUICE_OK ? file_remove_tree(output, err) : status;
 }
@@ -155,7 +148,7 @@ static sluice_status remove_all(const char *output_dir, sluice_error *err)
     TRY(file_remove_tree(path, err)); /* before its journal: without one nothing in it can be trusted */
     for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
         TRY(beside(path, output_dir, FILES[i], err));
-        TRY(remove_file(path, err));
+        TRY(file_unlink(path, err));
     }
     return SLUICE_OK;
 }
@@ -177,7 +170,7 @@ sluice_status sluice_install_remove(const char *output_dir, sluice_error *err)
     TRY(beside(lock, output_dir, ".install.lock", err));
     TRY(file_lock(lock, "installing to it", &fd, err));
     sluice_status status = remove_all(output_dir, err);
-    (void)unlink(lock);
+    (void)file_unlink(lock, NULL);
     file_unlock(fd);
     return status;
 }

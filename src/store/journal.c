@@ -1,11 +1,14 @@
 #include "store/journal.h"
 
+#include "base/ascii.h"
 #include "base/mem.h"
 #include "io/file.h"
 #include "store/manifest.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 /* Member names are those of the format's own journal where it has them. */
@@ -26,27 +29,39 @@ static const char *bound_value(const struct journal_identity *id, size_t i)
     return values[i];
 }
 
-enum { ID_BYTES = 32 };
+enum { SCHEMA = 2, ID_BYTES = 32 }; /* 1 had SHA-256 digests in place of tags */
 
 static void range_id(char id[ID_BYTES], size_t range)
 {
     (void)snprintf(id, ID_BYTES, "range-%08zu", range);
 }
 
+static sluice_status new_secret(char hex[SHA256_HEX_BYTES], sluice_error *err)
+{
+    unsigned char bytes[SHA256_BYTES];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return err_errno(err, errno, "the system gives no random bytes");
+    ascii_put_hex(bytes, sizeof bytes, hex);
+    return SLUICE_OK;
+}
+
 sluice_status journal_start(struct journal *j, const char *path, const struct journal_identity *id,
                             sluice_error *err)
 {
+    char secret[SHA256_HEX_BYTES];
+    TRY(new_secret(secret, err));
     mem_hook_json();
     j->path = path;
     j->root = json_object();
     j->ranges = json_object();
-    int failed = json_object_set_new(j->root, "schema", json_integer(1));
+    int failed = json_object_set_new(j->root, "schema", json_integer(SCHEMA));
     failed |= json_object_set_new(j->root, "repoID", json_string(id->source_name));
     if (id->revision)
         failed |= json_object_set_new(j->root, "resolvedCommit", json_string(id->revision));
     for (size_t i = 0; i < N_BOUND; i++)
         failed |= json_object_set_new(j->root, BOUND[i].key, json_string(bound_value(id, i)));
     failed |= json_object_set_new(j->root, "totalSourceBytes", json_integer((json_int_t)id->source_bytes));
+    failed |= json_object_set_new(j->root, "rangeSecret", json_string(secret));
     failed |= json_object_set_new(j->root, "completedRanges", j->ranges);
     if (!failed)
         return SLUICE_OK;
@@ -60,18 +75,21 @@ static sluice_status check_form(const struct journal *j, sluice_error *err)
     uint64_t schema, total;
     const char *text, *id;
     json_t *range;
-    TRY(json_need_u64(j->root, "schema", 1, 1, &schema, j->path, err));
+    TRY(json_need_u64(j->root, "schema", SCHEMA, SCHEMA, &schema, j->path, err));
     TRY(json_need_u64(j->root, "totalSourceBytes", 0, INT64_MAX, &total, j->path, err));
     for (size_t i = 0; i < N_BOUND; i++)
         TRY(json_need_string(j->root, BOUND[i].key, &text, j->path, err));
+    TRY(json_need_string(j->root, "rangeSecret", &text, j->path, err));
+    if (!sha256_is_hex(text))
+        return err_set(err, SLUICE_E_FORMAT, "%s: the secret of the ranges is not one", j->path);
     json_object_foreach(j->ranges, id, range)
     {
         uint64_t bytes;
         TRY(json_need_u64(range, "sourceBytes", 1, INT64_MAX, &bytes, id, err));
         TRY(json_need_u64(range, "destinationBytes", 1, INT64_MAX, &bytes, id, err));
-        TRY(json_need_string(range, "destinationDigest", &text, id, err));
-        if (!sha256_is_hex(text))
-            return err_set(err, SLUICE_E_FORMAT, "%s: the digest of %.24s is not one", j->path, id);
+        TRY(json_need_string(range, "destinationTag", &text, id, err));
+        if (!poly1305_is_hex(text))
+            return err_set(err, SLUICE_E_FORMAT, "%s: the tag of %.24s is not one", j->path, id);
     }
     return SLUICE_OK;
 }
@@ -122,13 +140,13 @@ sluice_status journal_publish(const struct journal *j, sluice_error *err)
     return status;
 }
 
-sluice_status journal_add(struct journal *j, size_t range, const char digest[SHA256_HEX_BYTES],
+sluice_status journal_add(struct journal *j, size_t range, const char tag[POLY1305_HEX_BYTES],
                           const struct plan_range *plan, sluice_error *err)
 {
     char id[ID_BYTES];
     range_id(id, range);
     json_t *row =
-        json_pack("{s:s, s:I, s:I}", "destinationDigest", digest, "sourceBytes", (json_int_t)plan->span_bytes,
+        json_pack("{s:s, s:I, s:I}", "destinationTag", tag, "sourceBytes", (json_int_t)plan->span_bytes,
                   "destinationBytes", (json_int_t)plan->payload_bytes);
     if (json_object_set_new(j->ranges, id, row) != 0)
         return err_memory(err, 0, "the journal");
@@ -138,7 +156,21 @@ sluice_status journal_add(struct journal *j, size_t range, const char digest[SHA
     return status;
 }
 
-const char *journal_digest(const struct journal *j, size_t range, const struct plan_range *plan)
+sluice_status journal_key(const struct journal *j, size_t range, unsigned char key[POLY1305_KEY_BYTES],
+                          sluice_error *err)
+{
+    static const char DOMAIN[] = "sluice install range 2";
+    const char *secret = json_string_value(json_object_get(j->root, "rangeSecret"));
+    struct sha256 h;
+    TRY(sha256_open(&h, err));
+    sha256_update(&h, DOMAIN, sizeof DOMAIN);
+    sha256_update(&h, secret, strlen(secret));
+    sha256_update_u64(&h, range);
+    sha256_end(&h, key);
+    return SLUICE_OK;
+}
+
+const char *journal_tag(const struct journal *j, size_t range, const struct plan_range *plan)
 {
     char id[ID_BYTES];
     range_id(id, range);
@@ -146,7 +178,7 @@ const char *journal_digest(const struct journal *j, size_t range, const struct p
     if (!row || (uint64_t)json_integer_value(json_object_get(row, "sourceBytes")) != plan->span_bytes ||
         (uint64_t)json_integer_value(json_object_get(row, "destinationBytes")) != plan->payload_bytes)
         return NULL;
-    return json_string_value(json_object_get(row, "destinationDigest"));
+    return json_string_value(json_object_get(row, "destinationTag"));
 }
 
 sluice_status journal_keep(struct journal *j, const bool *kept, size_t n_ranges, sluice_error *err)

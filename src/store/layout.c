@@ -439,9 +439,8 @@ static sluice_status write_all(struct str *s, const struct layout *layout, int f
 
 sluice_status layout_write(const char *path, const struct layout *layout, sluice_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot create %s", path);
+    int fd;
+    TRY(file_create(path, O_WRONLY | O_TRUNC, &fd, err));
     struct str s = {0};
     sluice_status status = write_all(&s, layout, fd, path, err);
     str_free(&s);

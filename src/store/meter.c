@@ -9,7 +9,8 @@ static void tell(struct meter *meter, uint64_t now)
     if (!meter->watch || !meter->watch->progress)
         return;
     meter->told_ns = now;
-    sluice_progress progress = {meter->phase, meter->done_bytes, meter->total_bytes};
+    sluice_progress progress = {meter->phase, meter->done_bytes, meter->total_bytes,
+                                atomic_load(&meter->verified_bytes)};
     meter->watch->progress(meter->watch->user, &progress);
 }
 
@@ -33,6 +34,11 @@ sluice_status meter_step(struct meter *meter, uint64_t n, sluice_error *err)
     if (now - meter->told_ns >= TELL_EVERY_NS)
         tell(meter, now);
     return SLUICE_OK;
+}
+
+void meter_prove(struct meter *meter, uint64_t n)
+{
+    atomic_fetch_add(&meter->verified_bytes, n);
 }
 
 void meter_finish(struct meter *meter)

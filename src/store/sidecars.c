@@ -63,9 +63,8 @@ sluice_status sidecars_check(struct source *source, struct sha256 *h, uint64_t b
 sluice_status sidecars_copy(struct source *source, const char *name, uint64_t bytes, const char *path,
                             void *scratch, size_t scratch_bytes, sluice_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot create %s", path);
+    int fd;
+    TRY(file_create(path, O_WRONLY | O_TRUNC, &fd, err));
     sluice_status status = source->announce ? source->announce(source, name, 0, bytes, err) : SLUICE_OK;
     for (uint64_t at = 0; at < bytes && status == SLUICE_OK;) {
         size_t n = bytes - at < scratch_bytes ? (size_t)(bytes - at) : scratch_bytes;

@@ -18,6 +18,7 @@ void calls_close(struct calls *c)
     str_free(&c->held);
     str_free(&c->space);
     str_free(&c->body);
+    call_reader_close(&c->reader);
 }
 
 static sluice_status no_memory(sluice_error *err)
@@ -35,7 +36,7 @@ static bool is_space(char c)
 static sluice_status hand_out(struct calls *c, enum part_kind kind, const char *text, size_t n,
                               sluice_error *err)
 {
-    struct part part = {kind, text, n, NULL};
+    struct part part = {.kind = kind, .text = text, .n = n, .call = CALL_NONE};
     return n ? c->fn(c->user, &part, err) : SLUICE_OK;
 }
 
@@ -72,22 +73,18 @@ static void enter(struct calls *c, enum calls_mode mode)
 
 /* ---- marks ---- */
 
-enum mark_action { ACT_DROP, ACT_THINK, ACT_ANSWER, ACT_CALL, ACT_END_CALL };
+enum mark_action { ACT_DROP, ACT_THINK, ACT_ANSWER, ACT_CALL };
 
 struct mark {
     const char *text;
     enum mark_action action;
 };
 
-/* What is looked for in the current mode. */
-static size_t wanted(const struct calls *c, struct mark marks[CALL_DROPS_MAX + 4])
+/* What is looked for in the current mode, calls apart. */
+static size_t wanted(const struct calls *c, struct mark marks[CALL_DROPS_MAX + 3])
 {
     const struct dialect *d = c->dialect;
     size_t n = 0;
-    if (c->mode == MODE_CALL) {
-        marks[n++] = (struct mark){d->call_close, ACT_END_CALL};
-        return n;
-    }
     /* A call may come before reasoning is closed: it ends it. */
     if (d->call_open && c->tools)
         marks[n++] = (struct mark){d->call_open, ACT_CALL};
@@ -129,93 +126,159 @@ static const struct mark *find(const struct mark *marks, size_t n_marks, const c
 
 /* ---- calls ---- */
 
-static sluice_status malformed(struct calls *c, sluice_error *err)
+/* What is new of the arguments; the call's beginning before it. */
+static sluice_status tell_call(struct calls *c, sluice_error *err)
 {
-    c->malformed = true;
-    return hand_out(c, PART_MALFORMED, c->body.p, c->body.len, err);
+    struct call_reader *r = &c->reader;
+    struct part part = {.kind = PART_CALL, .name = r->name, .call = c->n_calls};
+    if (!r->begun || (!c->told && c->n_calls == CALLS_MAX))
+        return SLUICE_OK;
+    if (!c->told) {
+        c->told = true;
+        TRY(c->fn(c->user, &part, err));
+        c->n_calls++;
+    }
+    if (r->given == r->args.len) /* before the first argument args.p may be NULL, which takes no offset */
+        return SLUICE_OK;
+    part = (struct part){PART_ARGUMENTS, r->args.p + r->given, r->args.len - r->given, NULL, c->n_calls - 1};
+    r->given = r->args.len;
+    return c->fn(c->user, &part, err);
 }
 
-static sluice_status read_calls(struct calls *c, json_t *list, sluice_error *err)
+/* The raw text of a call that is none. */
+static sluice_status malformed(struct calls *c, sluice_error *err)
 {
-    sluice_error why = {0};
-    sluice_status status =
-        calls_read(c->dialect, c->body.p ? c->body.p : "", c->body.len, c->tools, list, &why);
-    if (status == SLUICE_E_MEMORY)
-        return no_memory(err);
-    if (status != SLUICE_OK || json_array_size(list) == 0 || c->n_calls + json_array_size(list) > CALLS_MAX)
-        return malformed(c, err);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *call = json_array_get(list, i), *arguments = json_object_get(call, "arguments");
-        struct part part = {PART_CALL, json_string_value(arguments), json_string_length(arguments),
-                            json_string_value(json_object_get(call, "name"))};
-        c->n_calls++;
+    struct part part = {PART_MALFORMED, c->body.p, c->body.len, NULL, c->told ? c->n_calls - 1 : CALL_NONE};
+    c->malformed = true;
+    sluice_status status = part.n ? c->fn(c->user, &part, err) : SLUICE_OK;
+    str_clear(&c->body);
+    return status;
+}
+
+/* One call has been read to its end. */
+static sluice_status end_call(struct calls *c, sluice_error *err)
+{
+    struct call_reader *r = &c->reader;
+    const char *body = c->body.p ? c->body.p : "";
+    if (!c->told && c->n_calls == CALLS_MAX)
+        r->bad = true;
+    TRY(call_reader_end(r, body, c->body.len, err));
+    TRY(tell_call(c, err));
+    if (r->bad) {
+        TRY(malformed(c, err));
+    } else {
+        struct part part = {.kind = PART_CALL_END, .call = c->n_calls - 1};
+        c->n_complete++;
         TRY(c->fn(c->user, &part, err));
     }
+    str_clear(&c->body);
+    c->told = false;
     return SLUICE_OK;
 }
 
-static sluice_status end_call(struct calls *c, sluice_error *err)
+static sluice_status take_byte(struct calls *c, char byte, sluice_error *err)
 {
-    json_t *list = json_array();
-    sluice_status status = list ? read_calls(c, list, err) : no_memory(err);
-    json_decref(list);
+    if (!str_putc(&c->body, byte))
+        return no_memory(err);
+    if (c->too_long)
+        return SLUICE_OK;
+    if (c->body.len > CALL_BYTES_MAX) {
+        c->too_long = c->reader.bad = true;
+        c->reader.in_value = false;
+        return SLUICE_OK;
+    }
+    TRY(call_reader_byte(&c->reader, byte, err));
+    if (!c->reader.complete)
+        return SLUICE_OK;
+    TRY(end_call(c, err));
+    call_reader_next(&c->reader);
+    return SLUICE_OK;
+}
+
+/* What can be told between two feeds. */
+static sluice_status tell(struct calls *c, sluice_error *err)
+{
+    TRY(tell_call(c, err));
+    return c->too_long ? malformed(c, err) : SLUICE_OK;
+}
+
+static sluice_status close_body(struct calls *c, sluice_error *err)
+{
+    sluice_status status = c->too_long ? tell(c, err) : c->reader.between ? SLUICE_OK : end_call(c, err);
     str_clear(&c->body);
     enter(c, MODE_CONTENT);
     return status;
 }
 
-/* ---- feeding ---- */
-
-static sluice_status plain(struct calls *c, const char *text, size_t n, sluice_error *err)
+static void open_body(struct calls *c)
 {
-    if (c->mode != MODE_CALL)
-        return text_out(c, text, n, err);
-    if (c->body.len + n > CALL_BYTES_MAX) {
-        TRY(malformed(c, err));
-        str_clear(&c->body);
-        enter(c, MODE_CONTENT);
-        return SLUICE_OK;
-    }
-    return str_append(&c->body, text, n) ? SLUICE_OK : no_memory(err);
+    enter(c, MODE_CALL);
+    c->told = c->too_long = false;
+    str_clear(&c->body);
+    call_reader_start(&c->reader, c->dialect, c->tools);
 }
 
-static sluice_status act(struct calls *c, const struct mark *mark, sluice_error *err)
+/* ---- feeding ---- */
+
+/* Bytes of what is held that were used. A closing mark inside a value is a part of it. */
+static sluice_status look_in_call(struct calls *c, size_t *used, sluice_error *err)
+{
+    const char *close = c->dialect->call_close;
+    size_t length = strlen(close);
+    for (*used = 0; *used < c->held.len;) {
+        const char *at = c->held.p + *used;
+        size_t left = c->held.len - *used;
+        if (!c->reader.in_value && memcmp(at, close, left < length ? left : length) == 0) {
+            if (left < length)
+                break;
+            *used += length;
+            return close_body(c, err);
+        }
+        TRY(take_byte(c, *at, err));
+        ++*used;
+    }
+    return tell(c, err);
+}
+
+static void act(struct calls *c, const struct mark *mark)
 {
     switch (mark->action) {
     case ACT_DROP:
-        return SLUICE_OK;
+        break;
     case ACT_THINK:
         enter(c, MODE_REASONING);
-        return SLUICE_OK;
+        break;
     case ACT_ANSWER:
         enter(c, MODE_CONTENT);
-        return SLUICE_OK;
+        break;
     case ACT_CALL:
-        enter(c, MODE_CALL);
-        return SLUICE_OK;
-    case ACT_END_CALL:
-        return end_call(c, err);
+        open_body(c);
+        break;
     }
+}
+
+static sluice_status look_in_text(struct calls *c, size_t *used, sluice_error *err)
+{
+    struct mark marks[CALL_DROPS_MAX + 3];
+    size_t n = wanted(c, marks), at = 0, keep = 0;
+    const struct mark *mark = find(marks, n, c->held.p, c->held.len, &at, &keep);
+    TRY(text_out(c, c->held.p, mark ? at : keep, err));
+    *used = mark ? at + strlen(mark->text) : keep;
+    if (mark)
+        act(c, mark);
     return SLUICE_OK;
 }
 
 static sluice_status look(struct calls *c, sluice_error *err)
 {
-    for (;;) {
-        struct mark marks[CALL_DROPS_MAX + 4];
-        size_t n = wanted(c, marks), at = 0, keep = 0, used;
-        const struct mark *mark = find(marks, n, c->held.p, c->held.len, &at, &keep);
-        TRY(plain(c, c->held.p, mark ? at : keep, err));
-        used = mark ? at + strlen(mark->text) : keep;
+    size_t used = 1;
+    while (c->held.len && used) {
+        TRY(c->mode == MODE_CALL ? look_in_call(c, &used, err) : look_in_text(c, &used, err));
         if (used)
             memmove(c->held.p, c->held.p + used, c->held.len - used);
         c->held.len -= used;
-        if (!mark)
-            return SLUICE_OK;
-        TRY(act(c, mark, err));
-        if (c->held.len == 0)
-            return SLUICE_OK;
     }
+    return SLUICE_OK;
 }
 
 sluice_status calls_feed(struct calls *c, const char *text, size_t n, sluice_error *err)
@@ -227,14 +290,23 @@ sluice_status calls_feed(struct calls *c, const char *text, size_t n, sluice_err
     return look(c, err);
 }
 
+/* The answer ends inside a call: what is held back belongs to it. */
+static sluice_status finish_call(struct calls *c, bool cut, sluice_error *err)
+{
+    for (size_t i = 0; i < c->held.len; i++)
+        TRY(take_byte(c, c->held.p[i], err));
+    TRY(tell(c, err));
+    return cut ? SLUICE_OK : malformed(c, err);
+}
+
 sluice_status calls_finish(struct calls *c, bool cut, sluice_error *err)
 {
-    if (c->held.len)
-        TRY(plain(c, c->held.p, c->held.len, err));
+    if (c->mode == MODE_CALL)
+        TRY(finish_call(c, cut, err));
+    else
+        TRY(text_out(c, c->held.p, c->held.len, err));
     str_clear(&c->held);
-    if (c->mode == MODE_CALL && !cut)
-        TRY(malformed(c, err));
-    else if (c->mode == MODE_CONTENT && c->n_calls == 0 && c->started)
+    if (c->mode == MODE_CONTENT && c->n_calls == 0 && c->started)
         TRY(hand_out(c, PART_CONTENT, c->space.p, c->space.len, err));
     str_clear(&c->body);
     enter(c, MODE_CONTENT);

@@ -1,14 +1,9 @@
 /* The table of dialects. */
-#include "text/calls.h"
-
-#include "base/mem.h"
+#include "text/calls_reader.h"
 
 #include <string.h>
 
-#define DSML                                                                                                 \
-    "\xEF\xBD\x9C"                                                                                           \
-    "DSML"                                                                                                   \
-    "\xEF\xBD\x9C"
+#define DSML CALLS_DSML
 
 /* The first row whose sign a template contains is taken. Qwen 3.6 and 3.8, Qwen-Coder, Hermes, Maple, GLM and
  * Ling all write <tool_call>; what stands inside tells them apart. */
@@ -22,7 +17,8 @@ static const struct dialect DIALECTS[] = {
         .call_close = "<tool_call|>",
         .body = BODY_GEMMA,
         .drop = {"<channel|>", "<|channel>final\n", "<|channel>answer\n", "<|tool_response>"},
-        .marks = {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|\"|>", "<|tool_response>"},
+        .marks = {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", CALLS_QUOTE,
+                  "<|tool_response>"},
     },
     {
         .name = "deepseek",
@@ -105,49 +101,10 @@ const json_t *tool_find(const json_t *tools, const char *name)
     return NULL;
 }
 
-sluice_status calls_read(const struct dialect *dialect, const char *body, size_t n, const json_t *tools,
-                         json_t *list, sluice_error *err)
+/* The types that a schema names, itself or as alternatives. */
+static bool allows(const json_t *schema, const char *type, int depth)
 {
-    static sluice_status (*const READERS[])(const char *body, size_t n, const json_t *tools, json_t *list,
-                                            sluice_error *err) = {
-        [BODY_TAGGED] = call_read_tagged,
-        [BODY_GEMMA] = call_read_gemma,
-        [BODY_DSML] = call_read_dsml,
-        [BODY_INKLING] = call_read_inkling,
-    };
-    return READERS[dialect->body](body, n, tools, list, err);
-}
-
-sluice_status call_add(json_t *list, const char *name, size_t name_bytes, json_t *arguments,
-                       const json_t *tools, sluice_error *err)
-{
-    char text[65], *printed = NULL;
-    sluice_status status = SLUICE_OK;
-    json_t *call = NULL;
-    if (!arguments)
-        return err_memory(err, 0, "a tool call");
-    if (name_bytes == 0 || name_bytes >= sizeof text || memchr(name, '\0', name_bytes))
-        TRY_OUT(err_set(err, SLUICE_E_FORMAT, "the call names no function, or one longer than 64 bytes"));
-    memcpy(text, name, name_bytes);
-    text[name_bytes] = '\0';
-    if (tools && !tool_find(tools, text))
-        TRY_OUT(err_set(err, SLUICE_E_FORMAT, "the call names \"%s\", which is none of the tools", text));
-    if (!json_is_object(arguments))
-        TRY_OUT(err_set(err, SLUICE_E_FORMAT, "the arguments of the call to \"%s\" are no object", text));
-    TRY_OUT(json_print(arguments, JSON_COMPACT, "the arguments", &printed, err));
-    call = json_pack("{s:s, s:s}", "name", text, "arguments", printed);
-    if (!call || json_array_append(list, call) != 0)
-        status = err_memory(err, 0, "a tool call");
-out:
-    json_decref(call);
-    json_decref(arguments);
-    mem_free(printed);
-    return status;
-}
-
-/* The types that a schema names directly. */
-static bool allows(const json_t *schema, const char *type)
-{
+    static const char *const CHOICES[] = {"anyOf", "oneOf"};
     const json_t *types = json_object_get(schema, "type");
     if (json_is_string(types))
         return strcmp(json_string_value(types), type) == 0;
@@ -156,20 +113,35 @@ static bool allows(const json_t *schema, const char *type)
         if (one && strcmp(one, type) == 0)
             return true;
     }
+    for (size_t k = 0; k < 2 && depth < 4 && !types; k++) {
+        const json_t *list = json_object_get(schema, CHOICES[k]);
+        for (size_t i = 0; i < json_array_size(list); i++)
+            if (allows(json_array_get(list, i), type, depth + 1))
+                return true;
+    }
     return false;
 }
 
-json_t *call_typed(const json_t *tools, const char *function, size_t function_bytes, const char *parameter,
-                   const char *value, size_t n)
+static const json_t *parameter_of(const json_t *tools, const char *function, const char *parameter)
 {
-    char name[65] = "";
+    const json_t *parameters = json_object_get(tool_find(tools, function), "parameters");
+    return json_object_get(json_object_get(parameters, "properties"), parameter);
+}
+
+bool tool_takes_text(const json_t *tools, const char *function, const char *parameter)
+{
+    const json_t *schema = parameter_of(tools, function, parameter);
+    return allows(schema, "string", 0) && !allows(schema, "null", 0);
+}
+
+json_t *tool_value(const json_t *tools, const char *function, const char *parameter, const char *value,
+                   size_t n)
+{
+    const json_t *schema = parameter_of(tools, function, parameter);
     json_t *read = NULL;
-    if (function_bytes < sizeof name)
-        memcpy(name, function, function_bytes);
-    const json_t *parameters = json_object_get(tool_find(tools, name), "parameters");
-    const json_t *schema = json_object_get(json_object_get(parameters, "properties"), parameter);
-    sluice_status status =
-        allows(schema, "string") ? SLUICE_E_FORMAT : json_parse(value, n, "a value", &read, NULL);
+    if (allows(schema, "string", 0))
+        return n == 4 && memcmp(value, "null", 4) == 0 ? json_null() : json_stringn(value, n);
+    sluice_status status = json_parse(value, n, "a value", &read, NULL);
     if (status == SLUICE_E_MEMORY)
         return NULL;
     if (status == SLUICE_OK) {
@@ -177,8 +149,6 @@ json_t *call_typed(const json_t *tools, const char *function, size_t function_by
         if (!json_is_string(read) || json_is_object(schema))
             return read;
         json_decref(read);
-    } else if (allows(schema, "null") && n == 4 && memcmp(value, "null", 4) == 0) {
-        return json_null();
     }
     return json_stringn(value, n);
 }

@@ -1,5 +1,5 @@
 /* Rules that write calls in a family's own syntax, for tool_choice "required" and named functions. */
-#include "text/calls.h"
+#include "text/calls_reader.h"
 
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -161,7 +161,7 @@ static void element_call(struct writer *w, const json_t *function, enum call_sty
 static void gemma_value(struct writer *w, const json_t *root, const json_t *schema, int depth, uint32_t from,
                         uint32_t to);
 
-#define QUOTE "<|\"|>"
+#define QUOTE CALLS_QUOTE
 
 static uint32_t gemma_quoted(struct writer *w, uint32_t from, const char *words)
 {
@@ -253,10 +253,7 @@ static void gemma_call(struct writer *w, const json_t *function, uint32_t from, 
 
 /* ---- DSML ---- */
 
-#define DSML                                                                                                 \
-    "\xEF\xBD\x9C"                                                                                           \
-    "DSML"                                                                                                   \
-    "\xEF\xBD\x9C"
+#define DSML CALLS_DSML
 
 static void dsml_call(struct writer *w, const json_t *function, uint32_t from, uint32_t to)
 {

@@ -13,7 +13,7 @@
 #ifndef TEXT_GRAMMAR_H
 #define TEXT_GRAMMAR_H
 
-#include "base/err.h"
+#include "base/mem.h"
 #include "text/tokenizer.h"
 
 #include <stdint.h>
@@ -40,6 +40,10 @@ struct grammar_builder {
     } * rules;
     size_t n_rules, cap_rules;
     uint32_t n_positions;
+    /* What the building, the grammar and its walkers are charged to; NULL after grammar_builder_open():
+     * nothing. Must outlive all of them. */
+    struct budget *budget;
+    uint64_t charged_bytes;
     sluice_status status;
     sluice_error *err;
 };
@@ -82,7 +86,7 @@ void grammar_chars(struct grammar_builder *b, uint32_t from, const struct gramma
 uint32_t grammar_repeat(struct grammar_builder *b, uint32_t from, uint32_t rule, uint32_t least,
                         uint32_t most);
 /* SLUICE_E_UNSUPPORTED: too large, left-recursive, or nothing matches; `what` names the grammar in messages.
- */
+ * SLUICE_E_BUDGET: too large for b->budget. */
 sluice_status grammar_finish(struct grammar_builder *b, uint32_t root, const char *what,
                              struct grammar **grammar);
 void grammar_close(struct grammar *grammar);
@@ -91,6 +95,7 @@ void grammar_close(struct grammar *grammar);
 
 /* Every token's bytes in sorted order: walked together, common beginnings are walked once. */
 struct grammar_vocab;
+size_t grammar_vocab_bytes(uint32_t vocab_tokens); /* that it takes */
 sluice_status grammar_vocab_open(const struct tokenizer *tokenizer, struct grammar_vocab **vocab,
                                  sluice_error *err);
 void grammar_vocab_close(struct grammar_vocab *vocab);
@@ -116,7 +121,8 @@ bool walker_complete(const struct walker *walker, uint32_t state);
 /* One bit per token id, lives until the next call; *any: some bit is set. */
 sluice_status walker_mask(struct walker *walker, uint32_t state, const uint64_t **bits, bool *any,
                           sluice_error *err);
-/* Bytes that the walker holds now. */
+/* Bytes that the walker holds now. Where its grammar's budget is short it forgets what it can work out again,
+ * and fails only when that is not enough: SLUICE_E_BUDGET. */
 size_t walker_memory(const struct walker *walker);
 
 /* ---- sources ---- */

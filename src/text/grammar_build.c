@@ -18,6 +18,8 @@ void grammar_builder_close(struct grammar_builder *b)
 {
     mem_free(b->edges);
     mem_free(b->rules);
+    if (b->budget)
+        budget_release(b->budget, b->charged_bytes);
     *b = (struct grammar_builder){.err = b->err, .status = b->status};
 }
 
@@ -34,6 +36,33 @@ sluice_status grammar_fail(struct grammar_builder *b, sluice_status status, cons
         va_end(args);
     }
     return status;
+}
+
+sluice_status grammar_no_budget(const struct budget *budget, sluice_error *err)
+{
+    return err_set(err, SLUICE_E_BUDGET,
+                   "a schema or grammar needs more than what is left of the %.1f MiB for grammars; make it "
+                   "smaller or its repetitions shorter, or set more aside (--grammar-memory)",
+                   (double)budget->limit_bytes / 1048576);
+}
+
+/* Room for what is built and for the passes of grammar_finish(), measured by the arrays of both: an edge lies
+ * in the builder's array (which doubles), in the grammar and in two lists, a position in seven arrays. */
+static bool charge(struct grammar_builder *b)
+{
+    static const uint64_t EDGE_BYTES = 72, POSITION_BYTES = 40, STEP_BYTES = 64 << 10;
+    uint64_t need = b->n_edges * EDGE_BYTES + (b->n_positions + b->n_rules) * POSITION_BYTES;
+    if (!b->budget || need <= b->charged_bytes)
+        return true;
+    uint64_t more = need - b->charged_bytes + STEP_BYTES;
+    if (budget_charge(b->budget, more, "a grammar", NULL) != SLUICE_OK) {
+        sluice_error why;
+        (void)grammar_no_budget(b->budget, &why);
+        (void)grammar_fail(b, SLUICE_E_BUDGET, "%s", why.detail);
+        return false;
+    }
+    b->charged_bytes += more;
+    return true;
 }
 
 static void too_large(struct grammar_builder *b)
@@ -53,7 +82,7 @@ uint32_t grammar_position(struct grammar_builder *b)
         too_large(b);
         return 0;
     }
-    return b->n_positions++;
+    return charge(b) ? b->n_positions++ : 0;
 }
 
 uint32_t grammar_rule(struct grammar_builder *b)
@@ -81,6 +110,8 @@ static void add_edge(struct grammar_builder *b, struct grammar_edge edge)
         too_large(b);
         return;
     }
+    if (!charge(b))
+        return;
     if (!mem_grow((void **)&b->edges, &b->cap_edges, b->n_edges + 1, sizeof *b->edges)) {
         (void)grammar_fail(b, SLUICE_E_MEMORY, "not enough memory for a grammar");
         return;
@@ -496,6 +527,17 @@ sluice_status grammar_finish(struct grammar_builder *b, uint32_t root, const cha
         grammar_close(g);
         return status;
     }
+    if (b->budget) {
+        g->budget = b->budget;
+        g->charged_bytes = (b->n_edges + 1) * sizeof *g->edges + (b->n_positions + 1) * 5ull +
+                           (b->n_rules + 1) * sizeof *g->starts + sizeof *g;
+        if (budget_charge(g->budget, g->charged_bytes, what, NULL) != SLUICE_OK) {
+            g->budget = NULL;
+            status = grammar_no_budget(b->budget, b->err);
+            grammar_close(g);
+            return status;
+        }
+    }
     *grammar = g;
     return SLUICE_OK;
 }
@@ -508,5 +550,7 @@ void grammar_close(struct grammar *g)
     mem_free(g->first);
     mem_free(g->flags);
     mem_free(g->starts);
+    if (g->budget)
+        budget_release(g->budget, g->charged_bytes);
     mem_free(g);
 }

@@ -20,7 +20,12 @@ struct grammar {
     unsigned char *flags; /* of each position */
     uint32_t *starts;     /* of each rule */
     uint32_t n_positions, n_rules, root;
+    struct budget *budget;
+    uint64_t charged_bytes;
 };
+
+/* What a grammar that finds no room in its budget is told. */
+sluice_status grammar_no_budget(const struct budget *budget, sluice_error *err);
 
 enum position_flag {
     POSITION_END = 1,  /* the rule may end here */

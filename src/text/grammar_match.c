@@ -65,6 +65,7 @@ struct walker {
     struct mask *masks;
     size_t n_masks, cap_masks, next_mask, words;
     size_t next_bytes, mask_bytes;
+    uint64_t charged_bytes; /* of the grammar's budget */
     uint32_t start;
 };
 
@@ -88,6 +89,11 @@ static int by_bytes(const void *a, const void *b)
     if (order)
         return order;
     return x->n != y->n ? (int)x->n - (int)y->n : x->id < y->id ? -1 : 1;
+}
+
+size_t grammar_vocab_bytes(uint32_t vocab_tokens)
+{
+    return sizeof(struct grammar_vocab) + ((size_t)vocab_tokens + 1) * sizeof(struct sorted);
 }
 
 sluice_status grammar_vocab_open(const struct tokenizer *tokenizer, struct grammar_vocab **out,
@@ -202,8 +208,34 @@ size_t walker_memory(const struct walker *m)
            m->mask_bytes;
 }
 
-static sluice_status check_size(const struct walker *m, sluice_error *err)
+/* Charge what the walker holds and `more` to the budget, in steps. */
+static bool charge(struct walker *m, size_t more)
 {
+    static const uint64_t STEP_BYTES = 16 << 10;
+    uint64_t need = walker_memory(m) + more;
+    if (!m->grammar->budget || need <= m->charged_bytes)
+        return true;
+    need += STEP_BYTES - m->charged_bytes;
+    if (budget_charge(m->grammar->budget, need, "a grammar's states", NULL) != SLUICE_OK)
+        return false;
+    m->charged_bytes += need;
+    return true;
+}
+
+/* Transitions are most of what a walker holds, and can be worked out again. */
+static void forget_transitions(struct walker *m)
+{
+    for (size_t i = 0; i < m->n_states; i++) {
+        mem_free(m->states[i].next);
+        m->states[i].next = NULL;
+    }
+    m->next_bytes = 0;
+}
+
+static sluice_status check_size(struct walker *m, sluice_error *err)
+{
+    if (!charge(m, 0))
+        return grammar_no_budget(m->grammar->budget, err);
     if (walker_memory(m) - m->mask_bytes <= STATES_BYTES_MAX)
         return SLUICE_OK;
     return err_set(err, SLUICE_E_UNSUPPORTED,
@@ -354,8 +386,15 @@ static sluice_status step(struct walker *m, uint32_t state, unsigned symbol, uin
                           sluice_error *err)
 {
     const struct grammar *g = m->grammar;
+    *next = WALKER_DEAD;
     if (!m->states[state].next) {
-        uint32_t *table = mem_alloc(GRAMMAR_SYMBOLS * sizeof *table);
+        uint32_t *table;
+        if (!charge(m, GRAMMAR_SYMBOLS * sizeof *table)) {
+            forget_transitions(m);
+            if (!charge(m, GRAMMAR_SYMBOLS * sizeof *table))
+                return grammar_no_budget(m->grammar->budget, err);
+        }
+        table = mem_alloc(GRAMMAR_SYMBOLS * sizeof *table);
         if (!table)
             return no_memory(err);
         for (size_t i = 0; i < GRAMMAR_SYMBOLS; i++)
@@ -430,7 +469,7 @@ bool walker_complete(const struct walker *m, uint32_t state)
 static sluice_status fill_mask(struct walker *m, uint32_t state, uint64_t *bits, bool *any, sluice_error *err)
 {
     const struct grammar_vocab *vocab = m->vocab;
-    uint32_t path[TOKEN_BYTES_MAX + 1], next;
+    uint32_t path[TOKEN_BYTES_MAX + 1], next = WALKER_DEAD;
     path[0] = state;
     *any = false;
     for (size_t i = 0; i < vocab->n;) {
@@ -471,7 +510,10 @@ static sluice_status fill_mask(struct walker *m, uint32_t state, uint64_t *bits,
 static sluice_status take_mask(struct walker *m, uint32_t *out, sluice_error *err)
 {
     size_t bytes = (m->words + 1) * sizeof(uint64_t);
-    if (m->n_masks < 8 || m->mask_bytes + bytes <= MASKS_BYTES_MAX) {
+    bool room = m->mask_bytes + bytes <= MASKS_BYTES_MAX && charge(m, bytes);
+    if (m->n_masks == 0 && !room)
+        return grammar_no_budget(m->grammar->budget, err);
+    if (room) {
         if (!mem_grow((void **)&m->masks, &m->cap_masks, m->n_masks + 1, sizeof *m->masks))
             return no_memory(err);
         uint64_t *bits = mem_calloc(1, bytes);
@@ -555,6 +597,8 @@ void walker_close(struct walker *m)
     mem_free(m->work_index.slots);
     mem_free(m->kept);
     mem_free(m->masks);
+    if (m->grammar->budget)
+        budget_release(m->grammar->budget, m->charged_bytes);
     mem_free(m);
 }
 

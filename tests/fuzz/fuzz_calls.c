@@ -8,23 +8,49 @@
 #include <string.h>
 
 struct log {
-    struct str text;
+    struct str text, arguments;
     int last;
+    size_t n_calls;
+    bool open; /* a call has begun, and has neither ended nor failed */
 };
+
+static void check_arguments(const struct log *log)
+{
+    json_t *arguments = NULL;
+    require(json_parse(log->arguments.p, log->arguments.len, "arguments", &arguments, NULL) == SLUICE_OK);
+    require(json_is_object(arguments));
+    json_decref(arguments);
+}
 
 static sluice_status on_part(void *user, const struct part *part, sluice_error *err)
 {
     struct log *log = user;
     (void)err;
-    if (log->last != (int)part->kind || part->kind > PART_REASONING)
+    if (log->last != (int)part->kind || part->kind == PART_CALL)
         require(str_printf(&log->text, "\n[%d] ", (int)part->kind));
     log->last = (int)part->kind;
-    if (part->kind == PART_CALL) {
-        json_t *arguments = NULL;
-        require(part->name[0] && json_parse(part->text, part->n, "arguments", &arguments, NULL) == SLUICE_OK);
-        require(json_is_object(arguments));
-        json_decref(arguments);
+    switch (part->kind) {
+    case PART_CALL:
+        require(!log->open && part->name[0] && part->call == log->n_calls++);
         require(str_puts(&log->text, part->name));
+        str_clear(&log->arguments);
+        log->open = true;
+        return SLUICE_OK;
+    case PART_ARGUMENTS:
+        require(log->open && part->n && str_append(&log->arguments, part->text, part->n));
+        break;
+    case PART_CALL_END:
+        require(log->open && part->call == log->n_calls - 1);
+        check_arguments(log);
+        log->open = false;
+        return SLUICE_OK;
+    case PART_MALFORMED:
+        require(part->call == log->n_calls - 1 || (part->call == CALL_NONE && !log->open));
+        log->open = false;
+        break;
+    case PART_CONTENT:
+    case PART_REASONING:
+        break;
     }
     require(str_append(&log->text, part->text, part->n));
     return SLUICE_OK;
@@ -38,6 +64,7 @@ static void run(const struct dialect *dialect, bool reasoning, const json_t *too
     for (size_t at = 0; at < n; at += step)
         require(calls_feed(&calls, text + at, n - at < step ? n - at : step, NULL) == SLUICE_OK);
     require(calls_finish(&calls, false, NULL) == SLUICE_OK);
+    require(calls.n_calls == log->n_calls && calls.n_complete <= calls.n_calls);
     calls_close(&calls);
 }
 
@@ -61,7 +88,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(whole.text.len == cut.text.len &&
             (whole.text.len == 0 || memcmp(whole.text.p, cut.text.p, whole.text.len) == 0));
     str_free(&whole.text);
+    str_free(&whole.arguments);
     str_free(&cut.text);
+    str_free(&cut.arguments);
     json_decref(tools);
     return 0;
 }

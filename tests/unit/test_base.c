@@ -1,10 +1,11 @@
-/* base/err, base/check, base/str, base/sha256, base/fault. */
+/* base/err, base/check, base/str, base/sha256, base/poly1305, base/fault. */
 #include "support/unit.h"
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/poly1305.h"
 #include "base/sha256.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -380,6 +381,47 @@ static void hex_is_64_lower_case_digits(void **state)
     }
 }
 
+/* ---- Poly1305: RFC 8439, section 2.5.2 ---- */
+
+static const unsigned char TAG_KEY[POLY1305_KEY_BYTES] = {
+    0x85, 0xd6, 0xbe, 0x78, 0x57, 0x55, 0x6d, 0x33, 0x7f, 0x44, 0x52, 0xfe, 0x42, 0xd5, 0x06, 0xa8,
+    0x01, 0x03, 0x80, 0x8a, 0xfb, 0x0d, 0xb2, 0xfd, 0x4a, 0xbf, 0xf6, 0xaf, 0x41, 0x49, 0xf5, 0x1b};
+
+static void tags_match_the_standard(void **state)
+{
+    (void)state;
+    static const char TEXT[] = "Cryptographic Forum Research Group";
+    size_t n = sizeof TEXT - 1;
+    for (size_t cut = 0; cut <= n; cut++) {
+        struct poly1305 p;
+        sluice_error err;
+        char hex[POLY1305_HEX_BYTES];
+        assert_ok(poly1305_open(&p, TAG_KEY, &err), err);
+        poly1305_update(&p, TEXT, cut);
+        poly1305_update(&p, TEXT + cut, n - cut);
+        poly1305_close(&p, hex);
+        assert_string_equal(hex, "a8061dc1305136c6c22b8baf0c0127a9");
+        assert_true(poly1305_is_hex(hex));
+        hex[cut % 32] = 'A';
+        assert_false(poly1305_is_hex(hex));
+        hex[cut % 32] = '\0';
+        assert_false(poly1305_is_hex(hex));
+    }
+    assert_false(poly1305_is_hex("a8061dc1305136c6c22b8baf0c0127a90"));
+}
+
+static void a_failed_tag_writes_nothing(void **state)
+{
+    (void)state;
+    char hex[POLY1305_HEX_BYTES] = "untouched";
+    struct poly1305 p;
+    sluice_error err;
+    fault_arm(FAULT_ALLOC, 1);
+    assert_fails(poly1305_open(&p, TAG_KEY, &err), SLUICE_E_MEMORY, err, "Poly1305");
+    poly1305_close(&p, hex);
+    assert_string_equal(hex, "untouched");
+}
+
 /* ---- the fault hook itself ---- */
 
 static void faults_fire_once_at_the_nth(void **state)
@@ -421,6 +463,8 @@ int main(void)
         cmocka_unit_test(numbers_are_hashed_little_endian),
         cmocka_unit_test(a_failed_digest_writes_nothing),
         cmocka_unit_test(hex_is_64_lower_case_digits),
+        cmocka_unit_test(tags_match_the_standard),
+        cmocka_unit_test(a_failed_tag_writes_nothing),
         cmocka_unit_test(faults_fire_once_at_the_nth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

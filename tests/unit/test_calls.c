@@ -1,107 +1,32 @@
 /* Answers taken apart: every dialect's streams at every split point, and forced calls read back. */
 #include "base/fault.h"
 #include "base/mem.h"
+#include "call_streams.h"
 #include "support/unit.h"
 #include "text/calls.h"
-
-static const char TOOLS[] = "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{"
-                            "\"type\":\"object\",\"properties\":"
-                            "{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"deep\":{"
-                            "\"type\":\"object\",\"properties\":{\"a\":"
-                            "{\"type\":\"array\",\"items\":{\"type\":\"number\"}}}},\"unit\":{\"type\":"
-                            "\"string\",\"enum\":[\"C\",\"F\"]}},"
-                            "\"required\":[\"city\"]}}},{\"type\":\"function\",\"function\":{\"name\":"
-                            "\"now\",\"parameters\":{\"type\":"
-                            "\"object\",\"properties\":{}}}}]";
-
-#define DSML                                                                                                 \
-    "\xEF\xBD\x9C"                                                                                           \
-    "DSML"                                                                                                   \
-    "\xEF\xBD\x9C"
-#define QUOTE "<|\"|>"
-
-/* events: R reasoning, T text, C a call, X malformed; each ended by a line end. */
-static const struct {
-    const char *dialect;
-    bool reasoning;
-    const char *text, *events;
-} STREAMS[] = {
-    {"plain", false, "Hello <b>world</b>. ", "T Hello <b>world</b>. |"},
-    {"plain", false, " x", "T  x|"},
-    {"plain", false, "<think>\nhm\n</think>\n\nYes.\n", "R hm|T Yes.\n|"},
-    {"plain", true, "hm <not>\n</think>\n\nYes <thin", "R hm <not>|T Yes <thin|"},
-    {"plain", true, "never closed", "R never closed|"},
-    {"plain", false, "<tool_call>x</tool_call>", "T <tool_call>x</tool_call>|"},
-    {"tagged", true,
-     "think\n</think>\n\nLet me see.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n"
-     "</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
-     "R think|T Let me see.|C get_weather {\"city\":\"Paris\",\"days\":3}|"},
-    {"tagged", false,
-     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"a}<\"}}\n</tool_call>\n<tool_call>"
-     "{\"name\":\"now\",\"arguments\":{}}</tool_call>\n",
-     "C get_weather {\"city\":\"a}<\"}|C now {}|"},
-    {"tagged", false,
-     "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>12</arg_value>\n<arg_key>deep</arg_key>"
-     "<arg_value>{\"a\": [1]}</arg_value></tool_call>",
-     "C get_weather {\"city\":\"12\",\"deep\":{\"a\":[1]}}|"},
-    {"tagged", true, "I call.<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>",
-     "R I call.|C now {}|"},
-    {"tagged", false,
-     "<tool_call>\n<function=get_weather>\n<parameter=city>\nline 1\n\nline 2 "
-     "</par>\n</parameter>\n</function>\n"
-     "</tool_call>",
-     "C get_weather {\"city\":\"line 1\\n\\nline 2 </par>\"}|"},
-    {"tagged", false, "a <tool_call>nonsense {</tool_call> b", "T a|X nonsense {|T b|"},
-    {"tagged", false, "<tool_call>{\"name\":\"unknown\",\"arguments\":{}}</tool_call>",
-     "X {\"name\":\"unknown\",\"arguments\":{}}|"},
-    {"tagged", false, "<tool_call>{\"name\":\"now\",\"arguments\":{\"a\":1,\"a\":2}}</tool_call>",
-     "X {\"name\":\"now\",\"arguments\":{\"a\":1,\"a\":2}}|"},
-    {"tagged", false, "<tool_call>{\"name\":\"now\",\"arguments\":[]}</tool_call>",
-     "X {\"name\":\"now\",\"arguments\":[]}|"},
-    {"tagged", false, "<tool_call>{\"name\":\"now\"", "X {\"name\":\"now\"|"},
-    {"gemma4", false,
-     "<|channel>thought\nhm hm\n<channel|>Sure.\n<|tool_call>call:get_weather{city:" QUOTE "Pa{ris}" QUOTE
-     ",days:3,deep:{a:[1,2.5],b:true},unit:" QUOTE "C" QUOTE "}<tool_call|><|tool_response>",
-     "R hm hm|T Sure.|C get_weather "
-     "{\"city\":\"Pa{ris}\",\"days\":3,\"deep\":{\"a\":[1,2.5],\"b\":true},\"unit\":\"C\"}|"},
-    {"gemma4", false, "<|channel>thought\n<channel|>Hi", "T Hi|"},
-    {"gemma4", false, "<|channel>final\nHi<channel|>", "T Hi|"},
-    {"gemma4", false, "<|tool_call>call:now{}<tool_call|><|tool_call>call:now{}<tool_call|>",
-     "C now {}|C now {}|"},
-    {"gemma4", false, "<|tool_call>call:now{x}<tool_call|>", "X call:now{x}|"},
-    {"gemma4", false, "<|tool_call>call:now{a:1,a:2}<tool_call|>", "X call:now{a:1,a:2}|"},
-    {"deepseek", true,
-     "why</think>Text\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"get_weather\">\n<" DSML
-     "parameter name=\"city\" string=\"true\">a\nb</" DSML "parameter>\n<" DSML
-     "parameter name=\"days\" string=\"false\">4</" DSML "parameter>\n</" DSML "invoke>\n<" DSML
-     "invoke name=\"now\">\n</" DSML "invoke>\n</" DSML "tool_calls>",
-     "R why|T Text|C get_weather {\"city\":\"a\\nb\",\"days\":4}|C now {}|"},
-    {"deepseek", false, "<" DSML "tool_calls>\n<" DSML "invoke name=\"now\">\n</" DSML "tool_calls>",
-     "X \n<" DSML "invoke name=\"now\">\n|"},
-    {"inkling", false,
-     "<|content_thinking|>deep<|end_message|><|message_model|><|content_text|>Well.<|end_message|>"
-     "<|message_model|><|content_invoke_tool_json|>{\"name\":\"now\",\"args\":{}}<|end_message|>",
-     "R deep|T Well.|C now {}|"},
-};
+#include "text/tokenizer.h"
 
 struct log {
     struct str text;
-    enum part_kind last;
+    char last;
     bool open;
 };
 
 static sluice_status on_part(void *user, const struct part *part, sluice_error *err)
 {
-    static const char LETTERS[] = {
-        [PART_CONTENT] = 'T', [PART_REASONING] = 'R', [PART_CALL] = 'C', [PART_MALFORMED] = 'X'};
+    static const char LETTERS[] = {[PART_CONTENT] = 'T',   [PART_REASONING] = 'R', [PART_CALL] = 'C',
+                                   [PART_ARGUMENTS] = 'C', [PART_CALL_END] = 'C',  [PART_MALFORMED] = 'X'};
     struct log *log = user;
-    bool goes_on = log->open && log->last == part->kind && part->kind <= PART_REASONING;
+    char letter = LETTERS[part->kind];
+    bool goes_on = log->open && log->last == letter && part->kind != PART_CALL;
     bool ok = goes_on || (!log->open || str_putc(&log->text, '|'));
-    ok = ok && (goes_on || str_printf(&log->text, "%c ", LETTERS[part->kind]));
+    ok = ok && (goes_on ||
+                str_printf(&log->text, "%c%s ", letter, letter == 'X' && part->call != CALL_NONE ? "!" : ""));
     ok = ok && (part->kind != PART_CALL || str_printf(&log->text, "%s ", part->name));
     ok = ok && str_append(&log->text, part->text, part->n);
+    ok = ok && (part->kind != PART_CALL_END || str_putc(&log->text, '.'));
     log->open = true;
-    log->last = part->kind;
+    log->last = letter;
     return ok ? SLUICE_OK : err_memory(err, part->n, "the log");
 }
 
@@ -109,10 +34,11 @@ static sluice_status on_part(void *user, const struct part *part, sluice_error *
 static sluice_status run(size_t row, const json_t *tools, const size_t *cuts, size_t n_cuts, struct log *log)
 {
     struct calls calls;
-    const char *text = STREAMS[row].text;
+    const char *text = CALL_STREAMS[row].text;
     size_t at = 0;
     sluice_status status = SLUICE_OK;
-    calls_open(&calls, dialect_named(STREAMS[row].dialect), tools, STREAMS[row].reasoning, on_part, log);
+    calls_open(&calls, dialect_named(CALL_STREAMS[row].dialect), tools, CALL_STREAMS[row].reasoning, on_part,
+               log);
     for (size_t i = 0; i <= n_cuts && status == SLUICE_OK; i++) {
         size_t end = i < n_cuts ? cuts[i] : strlen(text);
         status = calls_feed(&calls, text + at, end - at, NULL);
@@ -130,25 +56,29 @@ static void check(size_t row, const json_t *tools, const size_t *cuts, size_t n_
 {
     struct log log = {0};
     assert_int_equal(run(row, tools, cuts, n_cuts, &log), SLUICE_OK);
-    if (!log.text.p || strcmp(log.text.p, STREAMS[row].events) != 0)
+    if (!log.text.p || strcmp(log.text.p, CALL_STREAMS[row].events) != 0)
         fail_msg("stream %zu, %zu cuts (first %zu): [%s], not [%s]", row, n_cuts, n_cuts ? cuts[0] : 0,
-                 log.text.p ? log.text.p : "", STREAMS[row].events);
+                 log.text.p ? log.text.p : "", CALL_STREAMS[row].events);
     str_free(&log.text);
 }
 
-static json_t *tools_new(void)
+static json_t *tools_new(bool all)
 {
-    json_t *tools = NULL;
-    assert_int_equal(json_parse(TOOLS, sizeof TOOLS - 1, "tools", &tools, NULL), SLUICE_OK);
+    json_t *tools = NULL, *more = NULL;
+    assert_int_equal(json_parse(CALL_TOOLS, sizeof CALL_TOOLS - 1, "tools", &tools, NULL), SLUICE_OK);
+    assert_int_equal(json_parse(CALL_MORE_TOOLS, sizeof CALL_MORE_TOOLS - 1, "tools", &more, NULL),
+                     SLUICE_OK);
+    assert_int_equal(all ? json_array_extend(tools, more) : 0, 0);
+    json_decref(more);
     return tools;
 }
 
 static void test_streams(void **state)
 {
     (void)state;
-    json_t *tools = tools_new();
-    for (size_t row = 0; row < sizeof STREAMS / sizeof *STREAMS; row++) {
-        size_t n = strlen(STREAMS[row].text), *cuts = malloc(n * sizeof *cuts);
+    json_t *tools = tools_new(true);
+    for (size_t row = 0; row < N_CALL_STREAMS; row++) {
+        size_t n = strlen(CALL_STREAMS[row].text), *cuts = malloc(n * sizeof *cuts);
         assert_non_null(cuts);
         check(row, tools, NULL, 0);
         for (size_t i = 1; i < n; i++)
@@ -164,24 +94,175 @@ static void test_streams(void **state)
     json_decref(tools);
 }
 
-/* A limit that cuts a call is no fault of the model's; a call that never ends is bounded. */
+/* ---- token by token ---- */
+
+static sluice_status feed_tokens(const struct tokenizer *tok, const struct call_stream *stream,
+                                 struct calls *calls)
+{
+    struct ids ids = {0};
+    struct tok_stream decoder;
+    sluice_status status = tok_encode(tok, stream->text, strlen(stream->text), NULL, true, &ids, NULL);
+    tok_stream_open(&decoder, tok, true);
+    for (size_t i = 0; i < ids.n && status == SLUICE_OK; i++) {
+        str_clear(&decoder.out);
+        status = tok_stream_push(&decoder, ids.v[i], NULL);
+        if (status == SLUICE_OK && decoder.out.len)
+            status = calls_feed(calls, decoder.out.p, decoder.out.len, NULL);
+    }
+    str_clear(&decoder.out);
+    if (status == SLUICE_OK)
+        status = tok_stream_finish(&decoder, NULL);
+    if (status == SLUICE_OK && decoder.out.len)
+        status = calls_feed(calls, decoder.out.p, decoder.out.len, NULL);
+    tok_stream_close(&decoder);
+    mem_free(ids.v);
+    return status;
+}
+
+static void check_tokens(const char *path)
+{
+    char *text = NULL;
+    size_t n;
+    struct tokenizer *tok = NULL;
+    sluice_error err = {0};
+    json_t *tools = tools_new(true);
+    assert_ok(file_load(path, (size_t)64 << 20, &text, &n, &err), err);
+    assert_ok(tok_open(text, n, NULL, 0, &tok, &err), err);
+    for (size_t row = 0; row < N_CALL_STREAMS; row++) {
+        const struct call_stream *stream = &CALL_STREAMS[row];
+        struct log log = {0};
+        struct calls calls;
+        if (strchr(stream->text, '\xFF')) /* tokens are decoded to valid UTF-8 alone */
+            continue;
+        calls_open(&calls, dialect_named(stream->dialect), tools, stream->reasoning, on_part, &log);
+        assert_int_equal(feed_tokens(tok, stream, &calls), SLUICE_OK);
+        assert_int_equal(calls_finish(&calls, false, NULL), SLUICE_OK);
+        (void)str_putc(&log.text, '|');
+        if (strcmp(log.text.p, stream->events) != 0)
+            fail_msg("%s, stream %zu: [%s], not [%s]", path, row, log.text.p, stream->events);
+        calls_close(&calls);
+        str_free(&log.text);
+    }
+    tok_close(tok);
+    mem_free(text);
+    json_decref(tools);
+}
+
+static void test_tokens(void **state)
+{
+    (void)state;
+    check_tokens("tests/golden/tokenizer/qwen.json");
+    check_tokens("tests/golden/tokenizer/deepseek.json");
+    check_tokens("demo/dictionary-moe/tokenizer.json");
+}
+
+/* ---- what is certain is handed out ---- */
+
+static void test_early(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dialect, *text, *events;
+    } ROWS[] = {
+        {"tagged", "<tool_call>{\"name\": \"get_weather\", ", "C get_weather "},
+        {"tagged", "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Par",
+         "C get_weather {\"city\":\"Par"},
+        {"tagged", "<tool_call>{\"arguments\": {\"city\": \"Par", ""},
+        {"tagged", "<tool_call>\n<function=get_weather>\n<parameter=city>\nLine 1\nLine \"2\"\n</par",
+         "C get_weather {\"city\":\"Line 1\\nLine \\\"2\\\""},
+        {"tagged", "<tool_call>\n<function=get_weather>\n<parameter=days>\n12", "C get_weather {\"days\":"},
+        {"tagged", "<tool_call>get_weather\n<arg_key>city</arg_key><arg_value>Par",
+         "C get_weather {\"city\":\"Par"},
+        {"gemma4", "<|tool_call>call:get_weather{city:" QUOTE "Par", "C get_weather {\"city\":\"Par"},
+        {"gemma4", "<|tool_call>call:get_weather{deep:{a:[1,2", "C get_weather {\"deep\":{\"a\":[1,"},
+        {"deepseek",
+         "<" DSML "tool_calls><" DSML "invoke name=\"get_weather\"><" DSML
+         "parameter name=\"city\" string=\"true\">Par</" DSML,
+         "C get_weather {\"city\":\"Par"},
+        {"inkling", "<|content_invoke_tool_json|>{\"name\":\"get_weather\",\"args\":{\"city\":\"Par",
+         "C get_weather {\"city\":\"Par"},
+    };
+    json_t *tools = tools_new(true);
+    for (size_t row = 0; row < sizeof ROWS / sizeof *ROWS; row++) {
+        struct log log = {0};
+        struct calls calls;
+        calls_open(&calls, dialect_named(ROWS[row].dialect), tools, false, on_part, &log);
+        for (const char *at = ROWS[row].text; *at; at++)
+            assert_int_equal(calls_feed(&calls, at, 1, NULL), SLUICE_OK);
+        assert_string_equal(log.text.p ? log.text.p : "", ROWS[row].events);
+        assert_int_equal(calls_finish(&calls, true, NULL), SLUICE_OK);
+        assert_string_equal(log.text.p ? log.text.p : "", ROWS[row].events);
+        assert_false(calls.malformed);
+        assert_int_equal(calls.n_complete, 0);
+        calls_close(&calls);
+        str_free(&log.text);
+    }
+    json_decref(tools);
+}
+
+/* ---- limits ---- */
+
+static void feed(struct calls *calls, const char *text)
+{
+    assert_int_equal(calls_feed(calls, text, strlen(text), NULL), SLUICE_OK);
+}
+
+/* A limit that cuts a call is no fault of the model's. */
 static void test_cut(void **state)
 {
     (void)state;
-    json_t *tools = tools_new();
+    json_t *tools = tools_new(true);
     struct log log = {0};
     struct calls calls;
     calls_open(&calls, dialect_named("tagged"), tools, false, on_part, &log);
-    assert_int_equal(calls_feed(&calls, "a<tool_call>{", 13, NULL), SLUICE_OK);
+    feed(&calls, "a<tool_call>{");
     assert_int_equal(calls_finish(&calls, true, NULL), SLUICE_OK);
     assert_string_equal(log.text.p, "T a");
     assert_false(calls.malformed);
     calls_close(&calls);
+    str_free(&log.text);
+    json_decref(tools);
+}
+
+/* A call that never ends is bounded in memory; all of it is there as raw text. */
+static void test_too_long(void **state)
+{
+    (void)state;
+    json_t *tools = tools_new(true);
+    struct log log = {0};
+    struct calls calls;
+    size_t fed = 0;
     calls_open(&calls, dialect_named("tagged"), tools, false, on_part, &log);
-    assert_int_equal(calls_feed(&calls, "<tool_call>", 11, NULL), SLUICE_OK);
-    for (int i = 0; i < CALL_BYTES_MAX / 8 + 2 && !calls.malformed; i++)
-        assert_int_equal(calls_feed(&calls, "xxxxxxxx", 8, NULL), SLUICE_OK);
+    feed(&calls, "<tool_call>{\"name\":\"now\",\"arguments\":{\"a\":\"");
+    for (; fed < 2 * CALL_BYTES_MAX; fed += 8)
+        feed(&calls, "xxxxxxxx");
     assert_true(calls.malformed);
+    assert_true(calls.body.cap <= 2 * CALL_BYTES_MAX);
+    feed(&calls, "</tool_call> on");
+    assert_int_equal(calls_finish(&calls, false, NULL), SLUICE_OK);
+    const char *raw = strstr(log.text.p, "|X! {\"name\"");
+    assert_non_null(raw);
+    assert_int_equal(strspn(strrchr(raw, ':') + 2, "x"), fed);
+    assert_string_equal(log.text.p + log.text.len - 5, "|T on");
+    calls_close(&calls);
+    str_free(&log.text);
+    json_decref(tools);
+}
+
+/* One call more than the most is none. */
+static void test_too_many(void **state)
+{
+    (void)state;
+    json_t *tools = tools_new(true);
+    struct log log = {0};
+    struct calls calls;
+    calls_open(&calls, dialect_named("tagged"), tools, false, on_part, &log);
+    for (int i = 0; i <= CALLS_MAX; i++)
+        feed(&calls, "<tool_call>now</tool_call>");
+    assert_int_equal(calls_finish(&calls, false, NULL), SLUICE_OK);
+    assert_int_equal(calls.n_complete, CALLS_MAX);
+    assert_true(calls.malformed);
+    assert_string_equal(log.text.p + log.text.len - 6, "|X now");
     calls_close(&calls);
     str_free(&log.text);
     json_decref(tools);
@@ -233,7 +314,7 @@ static bool random_text(struct walker *w, const struct dialect *dialect, uint64_
 
 static void check_forced(const char *name, enum call_style style, bool marks, const char *only, bool many)
 {
-    json_t *tools = tools_new();
+    json_t *tools = tools_new(false);
     const struct dialect *dialect = dialect_named(name);
     struct grammar_builder b;
     struct grammar *g = NULL;
@@ -287,8 +368,8 @@ static void test_forced(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    json_t *tools = tools_new();
-    for (size_t row = 6; row < sizeof STREAMS / sizeof *STREAMS; row += scaled(1, 4)) {
+    json_t *tools = tools_new(true);
+    for (size_t row = 6; row < N_CALL_STREAMS; row += scaled(1, 4)) {
         for (uint64_t n = 1;; n++) {
             struct log log = {0};
             fault_arm(FAULT_ALLOC, n);
@@ -299,7 +380,7 @@ static void test_memory(void **state)
             if (!fired)
                 break;
             /* What is short of memory must not be taken for what is wrong. */
-            if (status == SLUICE_OK && !strchr(STREAMS[row].events, 'X'))
+            if (status == SLUICE_OK && !strchr(CALL_STREAMS[row].events, 'X'))
                 fail_msg("stream %zu, allocation %u: no failure", row, (unsigned)n);
             assert_true(n < 5000);
         }
@@ -310,10 +391,9 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_streams), cmocka_unit_test(test_tokens),   cmocka_unit_test(test_early),
+        cmocka_unit_test(test_cut),     cmocka_unit_test(test_too_long), cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_forced),  cmocka_unit_test(test_memory),
     };
     mem_hook_json();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -622,7 +622,8 @@ int main(void)
     struct reads *pool;
     sluice_error err;
     const bool unwanted = getenv("SLUICE_TEST_NO_RING") != NULL; /* the Makefile says where and why */
-    if (unwanted || reads_open(&pool, &(struct reads_options){.engine = SLUICE_IO_URING}, &err) != SLUICE_OK) {
+    if (unwanted ||
+        reads_open(&pool, &(struct reads_options){.engine = SLUICE_IO_URING}, &err) != SLUICE_OK) {
         (void)printf("%s\n", unwanted ? "left out by SLUICE_TEST_NO_RING" : err.detail);
         const struct CMUnitTest refused[] = {cmocka_unit_test(the_ring_is_not_to_be_had_here)};
         return failed + cmocka_run_group_tests_name("uring", refused, NULL, NULL);

@@ -7,6 +7,8 @@
 #include "run/cachesim.h"
 #include "run/session.h"
 
+#include <math.h>
+
 static struct demo demo;
 
 static const int32_t PROMPT[] = {2,   105, 536,  481, 384, 485, 501, 538,
@@ -241,6 +243,42 @@ static void test_replay(void **state)
     sluice_engine_close(engine);
 }
 
+/* Guesses over a trace are distinct experts, right as often as stated, and the same each time. */
+static void test_guesses(void **state)
+{
+    (void)state;
+    enum { TOKENS = 200, LAYERS = 8, TOP_K = 4, GUESSES = 4 };
+    static const double ACCURACIES[] = {0.25, 0.65, 1};
+    sluice_engine *engine = engine_open(NULL);
+    struct routes drawn;
+    assert_ok(routes_generate("zipf:1", LAYERS, 64, TOP_K, TOKENS, 5, &drawn, err));
+    struct route_replay replay;
+    assert_ok(replay_open(&replay, &drawn, engine->model, err));
+    for (size_t a = 0; a < sizeof ACCURACIES / sizeof *ACCURACIES; a++) {
+        uint32_t right = 0;
+        replay.guess_accuracy = ACCURACIES[a];
+        for (uint32_t i = 0; i < TOKENS * LAYERS; i++) {
+            const uint16_t *truth = drawn.ids + (size_t)i * TOP_K;
+            uint16_t ids[GUESSES], again[GUESSES];
+            replay.override.guess(replay.override.user, i % LAYERS, i / LAYERS, GUESSES, ids);
+            replay.override.guess(replay.override.user, i % LAYERS, i / LAYERS, GUESSES, again);
+            assert_memory_equal(ids, again, sizeof ids);
+            for (uint32_t k = 0; k < GUESSES; k++) {
+                assert_true(ids[k] < drawn.experts);
+                for (uint32_t j = 0; j < k; j++)
+                    assert_int_not_equal(ids[j], ids[k]);
+                for (uint32_t j = 0; j < TOP_K; j++)
+                    right += truth[j] == ids[k];
+            }
+        }
+        double share = (double)right / (TOKENS * LAYERS * GUESSES);
+        if (fabs(share - ACCURACIES[a]) > 0.02)
+            fail_msg("%g were asked for, %g are right", ACCURACIES[a], share);
+    }
+    routes_free(&drawn);
+    sluice_engine_close(engine);
+}
+
 /* A benchmark with replaced experts leaves nothing behind: answers before and after are the same bits. */
 static void count_row(void *user, const sluice_bench_row *row)
 {
@@ -429,9 +467,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recording),      cmocka_unit_test(test_recording_refusals),
         cmocka_unit_test(test_parse_refusals), cmocka_unit_test(test_drawn),
-        cmocka_unit_test(test_replay),         cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_phases_add_up),  cmocka_unit_test(test_sim_by_hand),
-        cmocka_unit_test(test_sim_bounds),
+        cmocka_unit_test(test_replay),         cmocka_unit_test(test_guesses),
+        cmocka_unit_test(test_bench),          cmocka_unit_test(test_phases_add_up),
+        cmocka_unit_test(test_sim_by_hand),    cmocka_unit_test(test_sim_bounds),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

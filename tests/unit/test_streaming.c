@@ -139,7 +139,7 @@ static void guesses_are_counted_and_mostly_useful(void **state)
     sluice_engine_options options = {
         .expert_slots = SLOTS, .lookahead_experts = 4, .verification = SLUICE_VERIFY_RECEIPT};
     sluice_session_stats with = run(&options, "lookahead");
-    options.lookahead_experts = 0;
+    options.lookahead_experts = SLUICE_LOOKAHEAD_OFF;
     sluice_session_stats without = run(&options, "no lookahead");
     assert_int_equal(without.guesses, 0);
     assert_int_equal(without.useful_guesses, 0);
@@ -174,11 +174,30 @@ static void the_chunk_follows_the_budget(void **state)
     options.prefill_chunk_tokens = 64;
     EXPECT_OK(sluice_plan_install(install, &options, &plan, &err));
     assert_int_equal(plan.prefill_chunk_tokens, 64);
-    /* Spare slots are planned for. */
-    uint64_t before = plan.total_bytes;
-    options.lookahead_experts = 16;
-    EXPECT_OK(sluice_plan_install(install, &options, &plan, &err));
-    assert_true(plan.total_bytes > before);
+}
+
+/* What is left open is the family's where experts are streamed and a token's own have room; spares are
+ * planned. */
+static void the_lookahead_is_chosen_and_planned(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t slots, asked, planned;
+    } ROWS[] = {
+        {2 * SLOTS, 0, 4}, {SLOTS, SLUICE_LOOKAHEAD_OFF, 0}, {SLOTS, 16, 16},
+        {SLOTS, 0, 0},     {SLUICE_SLOTS_ALL, 0, 0},         {SLUICE_SLOTS_ALL, 2, 2},
+    };
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        sluice_plan plan, none;
+        sluice_error err;
+        sluice_engine_options options = {.expert_slots = ROWS[i].slots,
+                                         .lookahead_experts = SLUICE_LOOKAHEAD_OFF};
+        EXPECT_OK(sluice_plan_install(install, &options, &none, &err));
+        options.lookahead_experts = ROWS[i].asked;
+        EXPECT_OK(sluice_plan_install(install, &options, &plan, &err));
+        assert_int_equal(plan.lookahead_experts, ROWS[i].planned);
+        assert_int_equal(plan.total_bytes > none.total_bytes, ROWS[i].planned > 0);
+    }
 }
 
 static void impossible_options_are_named(void **state)
@@ -241,6 +260,7 @@ int main(void)
         cmocka_unit_test(each_expert_is_read_once_per_chunk),
         cmocka_unit_test(guesses_are_counted_and_mostly_useful),
         cmocka_unit_test(the_chunk_follows_the_budget),
+        cmocka_unit_test(the_lookahead_is_chosen_and_planned),
         cmocka_unit_test(impossible_options_are_named),
         cmocka_unit_test(a_refused_ring_is_an_error_only_by_name),
     };

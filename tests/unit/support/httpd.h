@@ -63,7 +63,10 @@ struct httpd {
     _Atomic unsigned requests, struck, refused, peak, active;
     _Atomic uint64_t body_bytes, largest;
     _Atomic int pause_us; /* before each body */
-    _Atomic bool ready;   /* of httpd_fork() */
+    /* Answers behind a file's beginning wait until so many requests have been served at once; 0: none waits
+     */
+    _Atomic unsigned together;
+    _Atomic bool ready; /* of httpd_fork() */
     uint16_t port;
     int listener;
     pthread_t thread;
@@ -353,6 +356,8 @@ static inline void *httpd_serve(void *user)
         unsigned active = atomic_fetch_add(&s->active, 1) + 1;
         if (active > atomic_load(&s->peak))
             atomic_store(&s->peak, active);
+        for (int i = 0; r.first > 0 && i < 20000 && atomic_load(&s->peak) < atomic_load(&s->together); i++)
+            httpd_sleep_ms(1);
         if (atomic_load(&s->pause_us) > 0)
             (void)usleep((useconds_t)atomic_load(&s->pause_us));
         bool more = httpd_answer(s, c->fd, &r, fault);
