@@ -406,6 +406,7 @@ static unsigned char *stack_parts(const struct gturbo *store, const char *output
 
 static void assert_qwen(const char *output, const char *bits)
 {
+    static const char LAYERS[] = "language_model.model.layers.", STACK[] = ".mlp.switch_mlp.";
     static const struct {
         const char *name;
         enum expert_part_kind kind;
@@ -417,13 +418,14 @@ static void assert_qwen(const char *output, const char *bits)
     assert_ok(gturbo_open(output, SLUICE_VERIFY_FULL, NULL, &store, err));
     json_object_foreach(json_object_get(all, bits), name, value)
     {
-        char hex[SHA256_HEX_BYTES], stack[32];
-        unsigned layer;
+        char hex[SHA256_HEX_BYTES];
         size_t n = 0;
         unsigned char *bytes;
-        if (sscanf(name, "language_model.model.layers.%u.mlp.switch_mlp.%31s", &layer, stack) == 2) {
+        const char *stack = strstr(name, STACK);
+        if (stack) {
+            const unsigned layer = (unsigned)strtoul(name + sizeof LAYERS - 1, NULL, 10);
             size_t i = 0;
-            while (i < 2 && strcmp(stack, STACKS[i].name) != 0)
+            while (i < 2 && strcmp(stack + sizeof STACK - 1, STACKS[i].name) != 0)
                 i++;
             bytes = stack_parts(store, output, layer, STACKS[i].kind, &n);
         } else {
