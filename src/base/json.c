@@ -33,10 +33,12 @@ static bool depth_ok(const char *text, size_t bytes)
  * text is read, or loses the closing quote and runs past its buffer; the printer leaves out what it had to
  * append. So neither ever sees a refusal: mem_guard_json() jumps out, and what was half built is leaked,
  * where there is no memory anyway. For the fault hook each of the two is one allocation. */
-sluice_status json_parse(const char *text, size_t bytes, const char *where, json_t **root, sluice_error *err)
+static sluice_status parse(const char *text, size_t bytes, size_t flags, const char *where, json_t **root,
+                           bool *too_big, sluice_error *err)
 {
     mem_hook_json();
     *root = NULL;
+    *too_big = false;
     if (!depth_ok(text, bytes))
         return err_set(err, SLUICE_E_FORMAT, "%s nests deeper than %d levels", where, JSON_DEPTH_MAX);
     jmp_buf way_out;
@@ -48,12 +50,28 @@ sluice_status json_parse(const char *text, size_t bytes, const char *where, json
     }
     json_error_t detail;
     mem_guard_json(&way_out);
-    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &detail);
+    *root =
+        json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL | flags, &detail);
     mem_guard_json(NULL);
     if (*root)
         return SLUICE_OK;
+    *too_big = json_error_code(&detail) == json_error_numeric_overflow;
     return err_set(err, SLUICE_E_FORMAT, "%s is not valid JSON: %s (line %d, column %d)", where, detail.text,
                    detail.line, detail.column);
+}
+
+sluice_status json_parse(const char *text, size_t bytes, const char *where, json_t **root, sluice_error *err)
+{
+    bool too_big;
+    return parse(text, bytes, 0, where, root, &too_big, err);
+}
+
+sluice_status json_parse_big(const char *text, size_t bytes, const char *where, json_t **root,
+                             sluice_error *err)
+{
+    bool too_big;
+    sluice_status status = parse(text, bytes, 0, where, root, &too_big, err);
+    return too_big ? parse(text, bytes, JSON_DECODE_INT_AS_REAL, where, root, &too_big, err) : status;
 }
 
 sluice_status json_print(const json_t *value, size_t flags, const char *where, char **text, sluice_error *err)

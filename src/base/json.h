@@ -12,6 +12,11 @@
 
 /* Parse; *root is a new reference. The top level may be any value. */
 sluice_status json_parse(const char *text, size_t bytes, const char *where, json_t **root, sluice_error *err);
+/* As json_parse(), for files of programs whose integers have no bound (transformers writes 10^30 into
+ * tokenizer_config.json for "no limit"): where one does not fit 64 bits, every integer of the text is a real.
+ */
+sluice_status json_parse_big(const char *text, size_t bytes, const char *where, json_t **root,
+                             sluice_error *err);
 
 /* Print with json_dumps' flags; free *text with mem_free. Use this and not json_dumps(), which leaves things
  * out where memory is short. */

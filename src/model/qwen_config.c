@@ -365,6 +365,9 @@ static sluice_status read_sizes(const json_t *text, struct qwen *g, bool moe, sl
         TRY(read_experts(text, g, err));
     else
         TRY(json_need_u32(text, "intermediate_size", 1, WIDTH_MAX, &g->dense, WHERE, err));
+    uint32_t drafting; /* tensors of a second drafting layer would be left out without a word */
+    if (!moe && json_has(text, "mtp_num_hidden_layers"))
+        TRY(json_need_u32(text, "mtp_num_hidden_layers", 0, 1, &drafting, WHERE, err));
     double eps;
     TRY(json_need_number(text, "rms_norm_eps", &eps, WHERE, err));
     if (!(eps > 0 && eps < 1))

@@ -4,8 +4,12 @@
 static const double FRESH = 0.2, FRESH_ACCEPT = 0.05; /* weight of the newest measurement */
 enum { REST_FIRST = 16, REST_MOST = 512, PLAIN_EVERY = 64, UNMEASURED_MOST = 4, SETTLED = 64 };
 
+/* A pass that something else interrupted says little: it counts for twice the average at most. One that
+ * became slower for good is believed after a few more. */
 static void blend(double *average, double value, double weight)
 {
+    if (*average > 0 && value > 2 * *average)
+        value = 2 * *average;
     *average = *average == 0 ? value : *average + weight * (value - *average);
 }
 

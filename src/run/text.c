@@ -81,7 +81,7 @@ static sluice_status open_parts(sluice_tokenizer *t, const char *dir, sluice_err
     TRY_OUT(load(dir, "tokenizer_config.json", false, CONFIG_BYTES_MAX, &config_text, &config_bytes, err));
     TRY_OUT(tok_open(vocabulary, vocabulary_bytes, config_text, config_bytes, &t->tok, err));
     if (config_text)
-        TRY_OUT(json_parse(config_text, config_bytes, "tokenizer_config.json", &config, err));
+        TRY_OUT(json_parse_big(config_text, config_bytes, "tokenizer_config.json", &config, err));
     TRY_OUT(special_text(config, "bos_token", &t->bos_text, err));
     TRY_OUT(special_text(config, "eos_token", &t->eos_text, err));
     TRY_OUT(open_template(t, dir, config, err));

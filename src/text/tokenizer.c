@@ -144,7 +144,7 @@ sluice_status tok_open(const char *tokenizer_json, size_t tokenizer_bytes, const
         goto out;
     }
     if (config_json)
-        TRY_OUT(json_parse(config_json, config_bytes, CONFIG_FILE, &config, err));
+        TRY_OUT(json_parse_big(config_json, config_bytes, CONFIG_FILE, &config, err));
     TRY_OUT(tok_document_open(&document, tokenizer_json, tokenizer_bytes, err));
     TRY_OUT(open_all(t, &document, config, err));
     *tokenizer = t;

@@ -358,6 +358,108 @@ static void refuses(void **state)
     hub_wipe(output);
 }
 
+/* ---- Qwen, whose residents keep the published names ---- */
+
+#define QWEN "tests/golden/quantize/qwen36"
+
+/* Codes, scales and biases of a tensor, one after another. */
+static unsigned char *resident_parts(struct gturbo *store, const char *mlx_name, size_t *n)
+{
+    static const char MLX[] = "language_model.", INNER[] = "model.";
+    char name[256];
+    const char *rest = mlx_name + sizeof MLX - 1;
+    assert_int_equal(strncmp(mlx_name, MLX, sizeof MLX - 1), 0);
+    bool inner = strncmp(rest, INNER, sizeof INNER - 1) == 0;
+    (void)snprintf(name, sizeof name, "%s%s.weight", inner ? "model.language_model." : "",
+                   inner ? rest + sizeof INNER - 1 : rest);
+    const struct stored_tensor *t = gturbo_find(store, name);
+    if (!t)
+        fx_fail("the install has no %s", name);
+    *n = (size_t)(t->bytes + t->scale_bytes + t->bias_bytes);
+    unsigned char *out = malloc(*n);
+    assert_non_null(out);
+    assert_ok(gturbo_read_resident(store, t->offset, out, (size_t)t->bytes, err));
+    assert_ok(gturbo_read_resident(store, t->scale_offset, out + t->bytes, (size_t)t->scale_bytes, err));
+    assert_ok(gturbo_read_resident(store, t->bias_offset, out + t->bytes + t->scale_bytes,
+                                   (size_t)t->bias_bytes, err));
+    return out;
+}
+
+/* The same of a stack: codes of every expert, then their scales, then their biases. */
+static unsigned char *stack_parts(const struct gturbo *store, const char *output, unsigned layer,
+                                  enum expert_part_kind first, size_t *n)
+{
+    char file[64];
+    (void)snprintf(file, sizeof file, "packed_experts/layer_%02u.bin", layer);
+    size_t file_bytes;
+    unsigned char *records = fx_read(fx_path(output, file), &file_bytes), *out = malloc(file_bytes);
+    assert_true(out && file_bytes == store->n_experts * store->stride_bytes);
+    *n = 0;
+    for (int kind = (int)first; kind < (int)first + 3; kind++) {
+        const struct expert_part *part = &store->layers[layer].parts[kind];
+        for (uint32_t e = 0; e < store->n_experts; e++, *n += (size_t)part->bytes)
+            memcpy(out + *n, records + e * store->stride_bytes + part->offset, (size_t)part->bytes);
+    }
+    free(records);
+    return out;
+}
+
+static void assert_qwen(const char *output, const char *bits)
+{
+    static const char LAYERS[] = "language_model.model.layers.", STACK[] = ".mlp.switch_mlp.";
+    static const struct {
+        const char *name;
+        enum expert_part_kind kind;
+    } STACKS[] = {{"gate_proj", PART_GATE}, {"up_proj", PART_UP}, {"down_proj", PART_DOWN}};
+    struct gturbo *store;
+    const char *name;
+    json_t *value, *all = json_load_file(QWEN ".json", 0, NULL);
+    assert_true(json_object_size(json_object_get(all, bits)) > 20);
+    assert_ok(gturbo_open(output, SLUICE_VERIFY_FULL, NULL, &store, err));
+    json_object_foreach(json_object_get(all, bits), name, value)
+    {
+        char hex[SHA256_HEX_BYTES];
+        size_t n = 0;
+        unsigned char *bytes;
+        const char *stack = strstr(name, STACK);
+        if (stack) {
+            const unsigned layer = (unsigned)strtoul(name + sizeof LAYERS - 1, NULL, 10);
+            size_t i = 0;
+            while (i < 2 && strcmp(stack + sizeof STACK - 1, STACKS[i].name) != 0)
+                i++;
+            bytes = stack_parts(store, output, layer, STACKS[i].kind, &n);
+        } else {
+            bytes = resident_parts(store, name, &n);
+        }
+        assert_non_null(bytes);
+        assert_ok(sha256_hex(bytes, n, hex, err));
+        free(bytes);
+        if (strcmp(hex, json_string_value(value)) != 0)
+            fx_fail("%s at %s bits is not what mlx-lm makes", name, bits);
+    }
+    gturbo_close(store);
+    json_decref(all);
+}
+
+/* Fused expert matrices become stacks, and every matrix what mlx-lm's converter makes of it. */
+static void qwen_equals_mlx(void **state)
+{
+    (void)state;
+    char *output = fx_path(root, "qwen.gturbo");
+    static const uint32_t BITS[] = {4, 8};
+    for (size_t i = 0; i < 2; i++) {
+        sluice_install_options o = {
+            .source_dir = QWEN, .output_dir = output, .quantize_bits = BITS[i], .overwrite = true};
+        sluice_plan plan;
+        assert_ok(sluice_install(&o, NULL, err));
+        assert_qwen(output, i ? "8" : "4");
+        assert_ok(sluice_plan_install(output, NULL, &plan, err)); /* it opens as a model */
+    }
+    hub_wipe(output);
+    sluice_install_options o = {.source_dir = QWEN, .output_dir = output};
+    assert_fails(sluice_install(&o, NULL, err), SLUICE_E_UNSUPPORTED, "not quantized");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +467,7 @@ int main(void)
         cmocka_unit_test(resumes),
         cmocka_unit_test(from_a_hub),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(qwen_equals_mlx),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -35,6 +35,27 @@ static void any_value_may_stand_at_the_top(void **state)
         json_decref(parsed(TEXTS[i]));
 }
 
+static void integers_without_bound_are_read_where_asked_for(void **state)
+{
+    (void)state;
+    static const char BIG[] =
+        "{\"model_max_length\": 1000000000000000019884624838656, \"a\": 3, \"b\": \"x\"}";
+    json_t *root;
+    sluice_error err;
+    check_refused(BIG, sizeof BIG - 1, "too big");
+    assert_ok(json_parse_big(BIG, sizeof BIG - 1, "test.json", &root, &err), err);
+    assert_true(json_real_value(json_object_get(root, "model_max_length")) == 1e30);
+    assert_true(json_is_real(json_object_get(root, "a")));
+    assert_string_equal(json_string_value(json_object_get(root, "b")), "x");
+    json_decref(root);
+    assert_ok(json_parse_big("[3]", 3, "test.json", &root, &err), err);
+    assert_true(json_is_integer(json_array_get(root, 0)));
+    json_decref(root);
+    assert_fails(json_parse_big("[1e400]", 7, "test.json", &root, &err), SLUICE_E_FORMAT, err,
+                 "not valid JSON");
+    assert_null(root);
+}
+
 static void bad_texts_are_refused_with_their_place(void **state)
 {
     (void)state;
@@ -283,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_value_may_stand_at_the_top),
+        cmocka_unit_test(integers_without_bound_are_read_where_asked_for),
         cmocka_unit_test(bad_texts_are_refused_with_their_place),
         cmocka_unit_test(depth_is_capped),
         cmocka_unit_test(getters_return_what_is_there),

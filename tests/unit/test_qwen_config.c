@@ -169,6 +169,7 @@ static void unsupported_values_are_named(void **state)
     expect_refused(MOE, ROWS, sizeof ROWS / sizeof *ROWS);
     static const struct refused DENSE_ROWS[] = {
         {"text_config/intermediate_size", "", "intermediate_size", SLUICE_E_FORMAT},
+        {"text_config/mtp_num_hidden_layers", "2", "mtp_num_hidden_layers", SLUICE_E_FORMAT},
     };
     expect_refused(DENSE, DENSE_ROWS, sizeof DENSE_ROWS / sizeof *DENSE_ROWS);
 }

@@ -19,9 +19,9 @@
 
 #include "compute/cpu/lane_affine.h"
 
-/* Longer rows are left to VNNI; the weights of 16 rows are unpacked on the stack. Fewer rows of x than
- * ROWS_LEAST fill too little of a tile. */
-enum { COLS_MOST = 8192, GROUPS_MOST = COLS_MOST / 32, ROWS_LEAST = 4, BLOCK = 16 };
+/* Longer rows are left to VNNI; the weights of 16 rows are unpacked on the stack. A few rows of
+ * x fill too little of a tile. */
+enum { COLS_MOST = 8192, GROUPS_MOST = COLS_MOST / 32, BLOCK = 16 };
 
 /* Numbers of tile registers: dots of high and of low codes, for every other group; codes of x, weights. */
 #define HIGH_EVEN 0
@@ -249,7 +249,7 @@ static void amx_affine_i8(const struct mat *m, uint32_t begin, uint32_t end, con
         {amx_4_32, amx_4_64, amx_4_128},
         {amx_8_32, amx_8_64, amx_8_128},
     };
-    if (n_rows < ROWS_LEAST || m->cols > COLS_MOST)
+    if (n_rows <= (x->wide ? FEW_WIDE : FEW) || m->cols > COLS_MOST)
         affine_i8(m, begin, end, x, n_rows, y);
     else
         SHAPES[m->bits / 4u][m->group_size / 64u](m, begin, end, x, n_rows, y);

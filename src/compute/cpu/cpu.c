@@ -653,15 +653,32 @@ static void weighted_sum(struct backend *backend, const float *ys, const float *
 /* ---- recurrence ---- */
 
 struct conv_job {
-    const float *taps, *tail, *x;
+    const struct mat *weight;
+    const float *tail, *x;
     float *out;
     uint32_t n_taps, channels, n_rows;
 };
 
+enum { TAPS_TOGETHER = 64 }; /* channels whose taps are widened in one call */
+
+/* The taps of channels [begin, end) to cpu->taps, tap after tap. */
+static void widen_taps(struct cpu *cpu, const struct conv_job *job, size_t begin, size_t end)
+{
+    float taps[TAPS_TOGETHER * CONV_TAPS_MAX];
+    for (size_t c = begin; c < end; c += TAPS_TOGETHER) {
+        const size_t n = end - c < TAPS_TOGETHER ? end - c : TAPS_TOGETHER;
+        widen_values(cpu, job->weight, c * job->n_taps, n * job->n_taps, taps);
+        for (uint32_t j = 0; j < job->n_taps; j++)
+            for (size_t i = 0; i < n; i++)
+                cpu->taps[j * (size_t)job->channels + c + i] = taps[i * job->n_taps + j];
+    }
+}
+
 static void conv_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 {
     const struct conv_job *job = arg;
-    cpu->kernels.conv_channels(job->taps, job->n_taps, job->channels, (uint32_t)begin, (uint32_t)end,
+    widen_taps(cpu, job, begin, end);
+    cpu->kernels.conv_channels(cpu->taps, job->n_taps, job->channels, (uint32_t)begin, (uint32_t)end,
                                job->tail, job->x, job->n_rows, job->out);
 }
 
@@ -680,13 +697,7 @@ static void short_conv(struct backend *backend, const struct mat *weight, float 
     struct cpu *cpu = cpu_of(backend);
     const uint32_t channels = weight->rows, n_taps = weight->cols;
     assert((size_t)channels * n_taps <= cpu->limits.conv_values);
-    for (uint32_t c = 0; c < channels; c++) {
-        float taps[CONV_TAPS_MAX];
-        widen_values(cpu, weight, (size_t)c * n_taps, n_taps, taps);
-        for (uint32_t j = 0; j < n_taps; j++)
-            cpu->taps[(size_t)j * channels + c] = taps[j];
-    }
-    struct conv_job job = {cpu->taps, tail, x, out, n_taps, channels, n_rows};
+    struct conv_job job = {weight, tail, x, out, n_taps, channels, n_rows};
     spread(cpu, channels, OUTPUT_GRAIN, (size_t)n_rows * channels * (n_taps * COST_ELEMENT + COST_EXP),
            conv_span, &job);
     shift_tail(tail, x, n_taps, channels, n_rows);

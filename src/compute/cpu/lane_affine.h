@@ -6,17 +6,20 @@
  * every group size and every register width.
  *
  * One row of x (decode) runs along the rows of weights as they lie in memory: a lane is a group, 16 groups
- * are one step. Where a row has 1, 2, 4 or 8 groups a step takes several rows. With more rows of x, a lane is
- * an output: 16 rows of weights are transposed once and meet many rows of x. */
+ * are one step. Where a row has 1, 2, 4 or 8 groups a step takes several rows. A few rows of x take turns at
+ * a block of weights. With more, a lane is an output: 16 rows of weights are transposed once and meet them
+ * all. */
 #ifndef COMPUTE_CPU_LANE_AFFINE_H
 #define COMPUTE_CPU_LANE_AFFINE_H
 
-enum { UNIT = 64, GROUPS = LANES, GROUP_MAX = 128, TILE = LANES, TILE_ROWS = 32 };
+enum { UNIT = 64, GROUPS = LANES, GROUP_MAX = 128, TILE = LANES, TILE_ROWS = 32, STREAMS = 4 };
+/* Rows of x up to which they are taken one after another, and bytes of weights that they share. */
+enum { FEW = 6, FEW_WIDE = 4, FEW_BYTES = 1 << 15 };
 
 /* How far ahead one row of x asks for weights and for their scales. The processor's own prefetching ends at
  * every page, and starts anew: with these, decode of Qwen 3.6's shape is a third faster (docs/learned.md).
  * Nothing is read there, so the end of a matrix needs no care. */
-enum { AHEAD_BYTES = 4096, AHEAD_GROUPS = 128 };
+enum { AHEAD_BYTES = 2048, AHEAD_GROUPS = 64 };
 
 /* ---- quantizing ---- */
 
@@ -201,26 +204,44 @@ INLINE void next_step(struct step *s, uint32_t bits, uint32_t n)
     s->sums += GROUPS;
 }
 
+/* One output, or four whose rows lie far apart: four streams keep more of memory's lines under way than one.
+ */
+INLINE void row_sums(const struct mat *m, const uint32_t *outputs, uint32_t n_outputs, const struct quant *x,
+                     vf *sums, uint32_t bits, uint32_t n, bool wide)
+{
+    const uint32_t groups = m->cols / n;
+    struct step s[STREAMS];
+    for (uint32_t i = 0; i < n_outputs; i++) {
+        s[i] = first_step(m, outputs[i], x->codes, wide ? x->code_stride : 0, x->scales, x->sums, bits, n);
+        sums[i] = vf_set(0.0f);
+    }
+    uint32_t g = 0;
+    for (; g + GROUPS <= groups; g += GROUPS)
+        for (uint32_t i = 0; i < n_outputs; i++) {
+            sums[i] = step_add(sums[i], &s[i], bits, n);
+            next_step(&s[i], bits, n);
+        }
+    for (uint32_t i = 0; i < n_outputs && g < groups; i++)
+        sums[i] = step_add_n(sums[i], &s[i], groups - g, bits, n);
+}
+
 INLINE void long_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x, float *y,
                       uint32_t bits, uint32_t n, bool wide)
 {
-    const uint32_t groups = m->cols / n;
-    vf acc[4];
-    for (uint32_t o = begin; o < end; o++) {
-        const uint32_t slot = (o - begin) % 4;
-        struct step s = first_step(m, o, x->codes, wide ? x->code_stride : 0, x->scales, x->sums, bits, n);
-        vf sum = vf_set(0.0f);
-        uint32_t g = 0;
-        for (; g + GROUPS <= groups; g += GROUPS, next_step(&s, bits, n))
-            sum = step_add(sum, &s, bits, n);
-        if (g < groups)
-            sum = step_add_n(sum, &s, groups - g, bits, n);
-        acc[slot] = sum;
-        if (slot == 3)
-            vf_sum4(acc[0], acc[1], acc[2], acc[3], y + o - 3);
+    const uint32_t apart = (end - begin) / STREAMS;
+    vf sums[STREAMS];
+    for (uint32_t o = begin; o < begin + apart; o++) {
+        const uint32_t outputs[STREAMS] = {o, o + apart, o + 2 * apart, o + 3 * apart};
+        float out[STREAMS];
+        row_sums(m, outputs, STREAMS, x, sums, bits, n, wide);
+        vf_sum4(sums[0], sums[1], sums[2], sums[3], out);
+        for (uint32_t i = 0; i < STREAMS; i++)
+            y[outputs[i]] = out[i];
     }
-    for (uint32_t i = 0; i < (end - begin) % 4; i++)
-        y[end - (end - begin) % 4 + i] = vf_sum(acc[i]);
+    for (uint32_t o = begin + STREAMS * apart; o < end; o++) {
+        row_sums(m, &o, 1, x, sums, bits, n, wide);
+        y[o] = vf_sum(sums[0]);
+    }
 }
 
 /* A row of x repeated until it meets 16 groups. */
@@ -435,14 +456,38 @@ INLINE void many_rows(const struct mat *m, uint32_t begin, uint32_t end, const s
 
 /* ---- entry ---- */
 
+INLINE void one_row(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x, float *y,
+                    uint32_t bits, uint32_t n, bool wide)
+{
+    const uint32_t groups = m->cols / n;
+    if (groups <= 8 && (groups & (groups - 1)) == 0)
+        short_rows(m, begin, end, x, y, bits, n, wide);
+    else
+        long_rows(m, begin, end, x, y, bits, n, wide);
+}
+
+/* So few rows of x, as drafting has them, cost less one after another than a tile's unpacking does: a block
+ * of weights stays in the first-level cache meanwhile. */
+INLINE void few_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
+                     uint32_t n_rows, float *y, uint32_t bits, uint32_t n, bool wide)
+{
+    const uint32_t row_bytes = m->cols / 8 * bits, fit = FEW_BYTES / row_bytes;
+    const uint32_t block = n_rows == 1 ? end - begin : fit < TILE ? TILE : fit;
+    for (uint32_t o = begin; o < end; o += block)
+        for (uint32_t r = 0; r < n_rows; r++) {
+            struct quant row = *x;
+            row.codes += (size_t)r * (1u + wide) * x->code_stride;
+            row.scales += (size_t)r * x->group_stride;
+            row.sums += (size_t)r * x->group_stride;
+            one_row(m, o, end - o < block ? end : o + block, &row, y + (size_t)r * m->rows, bits, n, wide);
+        }
+}
+
 INLINE void affine_shape(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
                          uint32_t n_rows, float *y, uint32_t bits, uint32_t n, bool wide)
 {
-    const uint32_t groups = m->cols / n;
-    if (n_rows == 1 && groups <= 8 && (groups & (groups - 1)) == 0)
-        short_rows(m, begin, end, x, y, bits, n, wide);
-    else if (n_rows == 1)
-        long_rows(m, begin, end, x, y, bits, n, wide);
+    if (n_rows <= (wide ? FEW_WIDE : FEW))
+        few_rows(m, begin, end, x, n_rows, y, bits, n, wide);
     else
         many_rows(m, begin, end, x, n_rows, y, bits, n, wide);
 }

@@ -54,7 +54,7 @@ static void conv_channels(const float *taps, uint32_t n_taps, uint32_t channels,
 
 /* Rows of the state that go through the rows of a call together: their sums hide each other's latency, and
  * they stay in the first-level cache. */
-enum { DELTA_ROWS = 4 };
+enum { DELTA_ROWS = 4, DELTA_AHEAD = 1024 }; /* floats: two such steps, asked for by the first row of x */
 
 INLINE void delta_step(const struct delta_head *h, uint32_t o, uint32_t n, uint32_t r)
 {
@@ -71,6 +71,8 @@ INLINE void delta_step(const struct delta_head *h, uint32_t o, uint32_t n, uint3
         const vf key = vf_load(k + at);
         for (uint32_t i = 0; i < n; i++) {
             float *s = state + (size_t)i * h->key_dim + at;
+            if (r == 0)
+                __builtin_prefetch(s + DELTA_AHEAD, 1);
             const vf faded = vf_mul(vf_load(s), decay);
             vf_store(s, faded);
             acc[i] = vf_fma(faded, key, acc[i]);
