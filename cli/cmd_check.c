@@ -191,6 +191,7 @@ static int check(struct check_options *o, const sluice_tokenizer *tokenizer, con
     sluice_check_report report = {0};
     struct progress progress;
     sluice_error error;
+    engine_log(&o->engine, o->quiet);
     o->engine.watch = progress_watch(&progress, o->quiet);
     sluice_status status = sluice_check(o->install, &o->engine, prompts->items, prompts->n, &report, &error);
     progress_end(&progress);
@@ -239,7 +240,7 @@ static const struct flag_group groups[] = {
      .base = offsetof(struct check_options, engine)},
     {.title = "Engine",
      .rows = engine_flags + ENGINE_MEMORY_ROWS + ENGINE_ARITHMETIC_ROWS,
-     .n = ENGINE_RUNNING_ROWS,
+     .n = ENGINE_RUNNING_ROWS + ENGINE_LOG_ROWS,
      .base = offsetof(struct check_options, engine)},
     HELP_GROUP,
 };
