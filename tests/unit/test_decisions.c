@@ -143,15 +143,17 @@ static void lookahead_says_why_it_is_off(void **state)
 static void a_ring_that_is_refused_is_told_with_the_reason(void **state)
 {
     (void)state;
+    sluice_engine *e = opened(SLUICE_LOG_INFO, (sluice_engine_options){0});
+    const bool has_ring = strcmp(reads_engine(e->reads), "uring") == 0;
+    assert_int_equal(count("threads read in the ring's place: the kernel refuses an io_uring ("), !has_ring);
+    sluice_engine_close(e);
+    if (!has_ring)
+        skip();
     /* Reading the resident weights takes a ring of its own, which nobody asks about. */
     for (uint64_t n = 1; n <= 2; n++) {
         fault_arm(FAULT_RING, n);
-        sluice_engine *e = opened(SLUICE_LOG_INFO, (sluice_engine_options){0});
-        if (!fault_fired(FAULT_RING)) {
-            fault_arm(FAULT_RING, 0);
-            sluice_engine_close(e);
-            skip(); /* no ring here at all */
-        }
+        e = opened(SLUICE_LOG_INFO, (sluice_engine_options){0});
+        assert_true(fault_fired(FAULT_RING));
         bool own = strcmp(reads_engine(e->reads), "threads") == 0;
         assert_int_equal(
             count("threads read in the ring's place: the kernel refuses an io_uring (Operation not "
