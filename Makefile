@@ -123,10 +123,10 @@ $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/libsluice.a
 deps: ## install the Debian packages that building and checking need and that are missing
 	@tests/deps.sh build test
 
-demo: ## build, then talk to the demo model (installs what is missing)
+demo: ## build, install demo.gturbo and ask it three questions (installs missing packages)
 	@tests/deps.sh build
 	@$(MAKE) --no-print-directory all
-	$(BUILD)/sluice demo
+	$(BUILD)/sluice demo --output demo.gturbo
 
 STEPS ?= includes unit replay cli
 check: ## build and run every check: includes, unit, golden, fault injection, corpora, command line

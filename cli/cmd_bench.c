@@ -274,6 +274,7 @@ static int run(void *options, const struct parse *parse)
     };
     if (o->json)
         printer.list = json_array();
+    engine_log(&o->engine, o->quiet);
     sluice_status status = sluice_bench(o->install, &o->engine, &bench, on_row, &printer, &error);
     progress_end(&progress);
     if (status != SLUICE_OK) {

@@ -24,15 +24,14 @@ struct check_options {
 #define MEAN_KL_MAX        1e-3
 #define TOP1_AGREEMENT_MIN 0.99
 
+/* Every chat model answers these, the demo included: where a model was never taught to answer, what it
+ * guesses is arbitrary (of eight general questions the demo's answers miss the gate by ten times), and a
+ * verdict on that says nothing about the arithmetic. */
 static const char *const default_prompts[] = {
-    "What does lighthouse mean?",
-    "What is the capital of France?",
-    "Explain in two sentences why the sky is blue.",
-    "Write a short poem about the sea in autumn.",
-    "List three prime numbers greater than ten.",
-    "Translate \"good morning, my friend\" into Spanish.",
-    "Write a function in C that reverses a string in place.",
-    "A train leaves at 9:40 and arrives at 12:15. How long does the journey take?",
+    "What does lighthouse mean?",      "What kind of thing is a violin?",  "What is the opposite of hot?",
+    "What is another word for happy?", "What does photosynthesis mean?",   "What kind of thing is a whale?",
+    "What does republic mean?",        "What is the opposite of victory?", "What kind of thing is chess?",
+    "What is another word for quick?", "What does algebra mean?",          "What does gravity mean?",
 };
 
 static const struct flag rows[] = {
@@ -47,7 +46,7 @@ static const struct flag rows[] = {
      .value = "FILE",
      FIELD(prompts, const char *),
      .min = 1,
-     .otherwise = "eight general questions, when there is no --messages-file either",
+     .otherwise = "twelve questions about words, when there is no --messages-file either",
      .help = "questions to check, one a line"},
     {.name = "answer-tokens",
      .kind = FLAG_U32,
@@ -191,6 +190,7 @@ static int check(struct check_options *o, const sluice_tokenizer *tokenizer, con
     sluice_check_report report = {0};
     struct progress progress;
     sluice_error error;
+    engine_log(&o->engine, o->quiet);
     o->engine.watch = progress_watch(&progress, o->quiet);
     sluice_status status = sluice_check(o->install, &o->engine, prompts->items, prompts->n, &report, &error);
     progress_end(&progress);
@@ -239,7 +239,7 @@ static const struct flag_group groups[] = {
      .base = offsetof(struct check_options, engine)},
     {.title = "Engine",
      .rows = engine_flags + ENGINE_MEMORY_ROWS + ENGINE_ARITHMETIC_ROWS,
-     .n = ENGINE_RUNNING_ROWS,
+     .n = ENGINE_RUNNING_ROWS + ENGINE_LOG_ROWS,
      .base = offsetof(struct check_options, engine)},
     HELP_GROUP,
 };
@@ -252,7 +252,8 @@ const struct command cmd_check = {
         "in f32, and compares the distributions where the model writes: along the answer that the "
         "reference gives, or the answer that a conversation ends with. Kullback-Leibler divergence in "
         "nats, and how often the likeliest token is the same. The exit code is 1 when the mean divergence is "
-        "above 0.001 or the agreement below 99 %.",
+        "above 0.001 or the agreement below 99 %. Give questions that the model was made to answer: "
+        "elsewhere its guesses are arbitrary, and their comparison is too.",
     .examples = "sluice check gemma.gturbo\n"
                 "sluice check gemma.gturbo --prompts questions.txt --json\n",
     .operands = operands,

@@ -21,6 +21,10 @@ static const char *const verification_names[] = {
 static const char *const draft_names[] = {
     [SLUICE_DRAFT_OFF] = "off", [SLUICE_DRAFT_LOOKUP] = "lookup", [SLUICE_DRAFT_MTP] = "mtp", NULL};
 
+static const char *const log_names[] = {
+    [SLUICE_LOG_OFF] = "off",   [SLUICE_LOG_ERROR] = "error", [SLUICE_LOG_WARNING] = "warning",
+    [SLUICE_LOG_INFO] = "info", [SLUICE_LOG_DEBUG] = "debug", NULL};
+
 #define OPTION(member, type) AT(sluice_engine_options, member, type)
 
 const struct flag engine_flags[ENGINE_ROWS] = {
@@ -159,6 +163,15 @@ const struct flag engine_flags[ENGINE_ROWS] = {
      .choices = verification_names,
      .preset = "full",
      .help = "hash every file before its bytes are used, or trust the receipt of an earlier verification"},
+    {.name = "log-level",
+     .kind = FLAG_CHOICE,
+     .value = "LEVEL",
+     OPTION(log.level, sluice_log_level),
+     .choices = log_names,
+     .preset = "warning",
+     .help = "what is told on standard error of how the model runs; info tells kernels, threads, memory and "
+             "how experts are read, and why, debug also each file and prompt",
+     .excludes = "quiet"},
 };
 
 const struct flag draft_flags[DRAFT_ROWS] = {
@@ -219,10 +232,22 @@ json_t *plan_json(const sluice_plan *plan, bool fits)
                      (json_int_t)plan->experts_per_token, "expert_bytes", (json_int_t)plan->expert_bytes);
 }
 
-static void notice_sentence(void *user, const char *sentence)
+static void log_record(void *user, sluice_log_level level, const char *record)
 {
+    static const char *const titles[] = {[SLUICE_LOG_ERROR] = "Error",
+                                         [SLUICE_LOG_WARNING] = "Notice",
+                                         [SLUICE_LOG_INFO] = "Info",
+                                         [SLUICE_LOG_DEBUG] = "Debug"};
     (void)user;
-    notice("Notice: %s", sentence);
+    progress_clear();
+    notice("%s: %s", titles[level], record);
+}
+
+void engine_log(sluice_engine_options *options, bool quiet)
+{
+    options->log.write = log_record;
+    if (quiet)
+        options->log.level = SLUICE_LOG_OFF;
 }
 
 static void notice_line(const char *line)
@@ -249,7 +274,7 @@ int engine_open(const char *install, sluice_engine_options *options, bool quiet,
         if (!quiet)
             show_plan(&plan);
         options->watch = progress_watch(&progress, quiet);
-        options->notice = quiet ? NULL : notice_sentence;
+        engine_log(options, quiet);
         status = sluice_engine_open(install, options, engine, &error);
         progress_end(&progress);
         options->watch = (sluice_watch){0};

@@ -12,7 +12,8 @@ enum engine_rows {
     ENGINE_MEMORY_ROWS = 6, /* memory, context, prefill-chunk, expert-slots, expert-cache, grammar-memory */
     ENGINE_ARITHMETIC_ROWS = 2, /* kv, activations */
     ENGINE_RUNNING_ROWS = 8,    /* threads, isa, read-threads, io, mirror, lookahead, eviction, verify */
-    ENGINE_ROWS = ENGINE_MEMORY_ROWS + ENGINE_ARITHMETIC_ROWS + ENGINE_RUNNING_ROWS,
+    ENGINE_LOG_ROWS = 1,        /* log-level: of commands that open an engine; excludes their --quiet */
+    ENGINE_ROWS = ENGINE_MEMORY_ROWS + ENGINE_ARITHMETIC_ROWS + ENGINE_RUNNING_ROWS + ENGINE_LOG_ROWS,
 };
 
 extern const struct flag engine_flags[ENGINE_ROWS];
@@ -38,6 +39,9 @@ extern const struct flag help_flag;
     {                                                                                                        \
         .title = "General", .rows = &help_flag, .n = 1, .base = 0                                            \
     }
+
+/* Where the engine's log goes: standard error, with the level that was asked for; nowhere when quiet. */
+void engine_log(sluice_engine_options *options, bool quiet);
 
 /* Plan, show the plan unless quiet, open. Returns an exit code; on EXIT_DONE the caller closes *engine. A
  * budget that is too small prints the itemised plan. */

@@ -83,10 +83,12 @@ void notice_text(const char *text, size_t bytes)
 void notice(const char *format, ...)
 {
     va_list values;
+    flockfile(stderr); /* the engine's threads tell things too */
     va_start(values, format);
     vfprintf(stderr, format, values);
     va_end(values);
     fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 void fail(const char *format, ...)

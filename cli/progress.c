@@ -4,6 +4,7 @@
 #include "out.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,9 @@
 #define TERMINAL_INTERVAL_S 0.1
 #define PLAIN_INTERVAL_S    10.0
 #define JSON_INTERVAL_S     1.0
+
+/* A line without its end stands on the terminal, of whichever operation runs. */
+static atomic_bool drawn;
 
 static double seconds_between(const struct timespec *from, const struct timespec *to)
 {
@@ -43,7 +47,7 @@ static void draw(struct progress *p, const sluice_progress *report, double elaps
     if (!p->terminal)
         fputc('\n', stderr);
     fflush(stderr);
-    p->drawn = p->terminal;
+    atomic_store(&drawn, p->terminal);
 }
 
 static void draw_json(const struct progress *p, const sluice_progress *report, double elapsed)
@@ -102,9 +106,14 @@ sluice_watch progress_watch_json(struct progress *progress, bool quiet)
 
 void progress_end(struct progress *progress)
 {
-    if (!progress->drawn)
+    (void)progress;
+    progress_clear();
+}
+
+void progress_clear(void)
+{
+    if (!atomic_exchange(&drawn, false))
         return;
     fputs("\r\033[K", stderr);
     fflush(stderr);
-    progress->drawn = false;
 }

@@ -10,7 +10,7 @@
 #include <time.h>
 
 struct progress {
-    bool quiet, terminal, drawn, json;
+    bool quiet, terminal, json;
     char phase[32]; /* of the last report; a new phase starts the rate anew */
     uint64_t phase_start_bytes;
     struct timespec phase_start, last_draw;
@@ -20,7 +20,9 @@ struct progress {
 sluice_watch progress_watch(struct progress *progress, bool quiet);
 /* The same as lines of JSON on standard error, one a second, for programs. */
 sluice_watch progress_watch_json(struct progress *progress, bool quiet);
-/* Clear the line; call before anything else is printed. */
+/* Call before anything else is printed: clears the line. */
 void progress_end(struct progress *progress);
+/* The same in the middle of an operation, from any thread: the line is drawn again with the next report. */
+void progress_clear(void);
 
 #endif

@@ -4,7 +4,8 @@
  *
  * Contract
  *   - No globals hold state: everything hangs off an engine or a session.
- *   - Errors are returned, never printed; nothing here calls exit(). A function that can fail returns a
+ *   - Errors are returned, never printed; nothing here calls exit(). What an engine logs goes where its
+ *     options say, and nowhere unless they do. A function that can fail returns a
  *     sluice_status and, when `err` is not NULL, fills it with a sentence that names the thing, the limit
  *     and the next step.
  *   - An engine may be shared by threads. A session belongs to one thread at a time; only
@@ -76,9 +77,27 @@ typedef struct sluice_watch {
                                    handler may set it. */
 } sluice_watch;
 
-/* Something worth telling that is not an error ("a mirror failed and is no longer used"): one sentence. From
- * any thread, during any call. */
-typedef void (*sluice_notice_fn)(void *user, const char *sentence);
+/* ---- the log ---- */
+
+/* A level holds those before it. */
+typedef enum sluice_log_level {
+    SLUICE_LOG_OFF = 0,
+    SLUICE_LOG_ERROR,   /* a failure that no call returns */
+    SLUICE_LOG_WARNING, /* "a mirror failed and is no longer used" */
+    SLUICE_LOG_INFO,    /* what was decided, and why: kernels, threads, memory, how experts are read */
+    SLUICE_LOG_DEBUG,   /* each file that is hashed, each prompt */
+} sluice_log_level;
+
+/* One line of text without its end. From any thread, during any call, one at a time; must not call the
+ * library. */
+typedef void (*sluice_log_fn)(void *user, sluice_log_level level, const char *record);
+
+/* A zeroed structure: nothing is logged. */
+typedef struct sluice_log {
+    sluice_log_level level;
+    sluice_log_fn write; /* NULL: lines "level: record" on standard error */
+    void *user;
+} sluice_log;
 
 /* ---- install and verify ---- */
 
@@ -264,8 +283,7 @@ typedef struct sluice_engine_options {
     uint32_t draft_max; /* most tokens to guess at once; 0: 4; at most 16. How many is chosen by what pays,
                            down to none */
     sluice_watch watch; /* of the open itself */
-    sluice_notice_fn notice; /* may be NULL */
-    void *notice_user;
+    sluice_log log;     /* of the engine and its sessions */
 } sluice_engine_options;
 
 /* An instruction set that this build has kernels for. It decides speed, never output. */

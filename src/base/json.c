@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -27,6 +28,19 @@ static bool depth_ok(const char *text, size_t bytes)
         }
     }
     return true;
+}
+
+/* The parser stops right behind a key that came before, and tells short ones only: tensors' names are not. */
+static void name_key(const char *text, size_t bytes, json_error_t *detail)
+{
+    size_t end = detail->position > 0 ? (size_t)detail->position - 1 : 0, begin = end;
+    if (end >= bytes || text[end] != '"')
+        return;
+    while (begin > 0 && (text[begin - 1] != '"' || (begin > 1 && text[begin - 2] == '\\')))
+        begin--;
+    const size_t shown = end - begin < 120 ? end - begin : utf8_complete_prefix(text + begin, 120);
+    (void)snprintf(detail->text, sizeof detail->text, "duplicate object key \"%.*s\"", (int)shown,
+                   text + begin);
 }
 
 /* jansson's string buffer ignores a refused allocation (2.14): the lexer drops a character, so that another
@@ -56,6 +70,8 @@ static sluice_status parse(const char *text, size_t bytes, size_t flags, const c
     if (*root)
         return SLUICE_OK;
     *too_big = json_error_code(&detail) == json_error_numeric_overflow;
+    if (json_error_code(&detail) == json_error_duplicate_key)
+        name_key(text, bytes, &detail);
     return err_set(err, SLUICE_E_FORMAT, "%s is not valid JSON: %s (line %d, column %d)", where, detail.text,
                    detail.line, detail.column);
 }

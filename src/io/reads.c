@@ -18,9 +18,16 @@ sluice_status reads_open(struct reads **reads, const struct reads_options *optio
                        options->depth, READS_DEPTH_MAX);
     if (options->engine == SLUICE_IO_THREADS)
         return reads_threads_open(reads, options, err);
-    sluice_status status = reads_uring_open(reads, options, err);
-    if (status == SLUICE_E_UNSUPPORTED && options->engine == SLUICE_IO_AUTO)
-        status = reads_threads_open(reads, options, err);
+    sluice_error refusal;
+    sluice_status status = reads_uring_open(reads, options, &refusal);
+    if (status == SLUICE_E_UNSUPPORTED && options->engine == SLUICE_IO_AUTO) {
+        log_info(options->log, "threads read in the ring's place: %s", refusal.detail);
+        return reads_threads_open(reads, options, err);
+    }
+    if (status == SLUICE_E_UNSUPPORTED)
+        return err_set(err, status, "%s; choose the engine \"threads\" or \"auto\"", refusal.detail);
+    if (status != SLUICE_OK && err)
+        *err = refusal;
     return status;
 }
 
@@ -33,6 +40,11 @@ void reads_close(struct reads *reads)
 const char *reads_engine(const struct reads *reads)
 {
     return reads->ops->name;
+}
+
+uint32_t reads_depth(const struct reads *reads)
+{
+    return reads->depth;
 }
 
 uint32_t reads_add_file(struct reads *reads, int fd)

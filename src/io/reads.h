@@ -12,6 +12,7 @@
 #define IO_READS_H
 
 #include "base/err.h"
+#include "base/log.h"
 
 #include <stdatomic.h>
 
@@ -41,6 +42,7 @@ struct reads_options {
     sluice_io engine; /* SLUICE_IO_AUTO: the ring, or threads where it is refused */
     uint32_t depth;   /* reads in flight at once; 0: 8 threads, or 64 in the ring */
     uint32_t buffers; /* largest buffer_id; 0: none is registered */
+    struct log *log;  /* may be NULL: told when SLUICE_IO_AUTO turns to threads */
 };
 
 /* SLUICE_E_UNSUPPORTED: SLUICE_IO_URING was asked for and the kernel refuses it; the sentence says why. */
@@ -49,6 +51,8 @@ sluice_status reads_open(struct reads **reads, const struct reads_options *optio
 void reads_close(struct reads *reads);
 /* "uring" or "threads". */
 const char *reads_engine(const struct reads *reads);
+/* Reads in flight at once. */
+uint32_t reads_depth(const struct reads *reads);
 /* Tell the engine of a file that stays open until reads_close(), which makes reads of it cheaper. 0: the
  * engine has no use for it, or no room. */
 uint32_t reads_add_file(struct reads *reads, int fd);

@@ -18,6 +18,7 @@ struct reads_ops {
 /* The first member of an engine's structure. */
 struct reads {
     const struct reads_ops *ops;
+    uint32_t depth; /* reads in flight at once */
     _Atomic uint32_t busy;
 };
 

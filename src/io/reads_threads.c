@@ -129,6 +129,7 @@ sluice_status reads_threads_open(struct reads **out, const struct reads_options 
         return err_memory(err, sizeof *t, "the read threads");
     }
     t->base.ops = &THREADS;
+    t->base.depth = threads;
     t->ids = ids;
     t->tail = &t->head;
     pthread_condattr_t monotonic;

@@ -40,7 +40,7 @@ struct uring {
     bool fed, closing;
     struct read_request *head, **tail;            /* waiting for room in the ring, oldest first */
     struct read_request *offered, **offered_tail; /* in the ring's queue, not yet taken by the kernel */
-    uint32_t depth, in_ring;                      /* in_ring: prepared, and not yet completed */
+    uint32_t in_ring;                             /* prepared, and not yet completed */
     uint32_t waiters;
     bool leading;
     int broken; /* errno of a submission that can never succeed: every read fails with it from then on */
@@ -125,7 +125,7 @@ static void fail_all(struct uring *u)
  * and is offered again by the next pump. */
 static void pump(struct uring *u)
 {
-    while (u->head && u->in_ring < u->depth && !u->broken) {
+    while (u->head && u->in_ring < u->base.depth && !u->broken) {
         struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
         if (!sqe)
             break;
@@ -338,7 +338,7 @@ static sluice_status refused(int errnum, sluice_error *err)
 {
     return err_set(err, SLUICE_E_UNSUPPORTED,
                    "the kernel refuses an io_uring (%s): it is older than 5.11, a sandbox forbids it, or "
-                   "kernel.io_uring_disabled is set; choose the engine \"threads\" or \"auto\"",
+                   "kernel.io_uring_disabled is set",
                    strerrordesc_np(errnum) ? strerrordesc_np(errnum) : "unknown error");
 }
 
@@ -364,7 +364,7 @@ sluice_status reads_uring_open(struct reads **out, const struct reads_options *o
     }
     u->buffers = table;
     u->base.ops = &URING;
-    u->depth = options->depth ? options->depth : DEPTH_DEFAULT;
+    u->base.depth = options->depth ? options->depth : DEPTH_DEFAULT;
     u->tail = &u->head;
     u->offered_tail = &u->offered;
     int rc =

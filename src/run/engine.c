@@ -1,6 +1,7 @@
 #include "run/engine.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "run/speculate.h"
 #include "store/drive.h"
@@ -295,31 +296,36 @@ static sluice_status tokenizer_size(const struct gturbo *store, uint64_t *bytes,
     return SLUICE_OK;
 }
 
-void engine_reads(struct gturbo *store, const sluice_engine_options *options, struct reads_options *reads)
+const char *engine_reads(struct gturbo *store, const sluice_engine_options *options,
+                         struct reads_options *reads)
 {
     struct drive_choice choice;
+    const char *why_not;
     *reads = (struct reads_options){.engine = options->io, .depth = options->read_threads};
-    if (!drive_recall(store->dir, &choice))
-        return;
+    if (!drive_recall(store->dir, &choice, &why_not))
+        return options->io == SLUICE_IO_AUTO ? why_not : "as asked for";
     if (!choice.direct)
         gturbo_read_buffered(store);
     if (reads->engine == SLUICE_IO_AUTO && choice.engine == SLUICE_IO_THREADS)
         reads->engine = SLUICE_IO_THREADS;
     if (reads->depth == 0 && (reads->engine == SLUICE_IO_AUTO || reads->engine == choice.engine))
         reads->depth = choice.depth;
+    return options->io == SLUICE_IO_AUTO ? "as sluice probe found best" : "as asked for";
 }
 
 static sluice_status open_experts(sluice_engine *e, sluice_error *err)
 {
     const sluice_engine_options *o = &e->options;
     uint32_t spares = plan_spares(o), provers = pool_lanes(e->pool) / 2;
-    gturbo_on_notice(e->store, o->notice, o->notice_user);
+    gturbo_log(e->store, &e->log);
     struct reads_options reads;
-    engine_reads(e->store, o, &reads);
+    const char *why = engine_reads(e->store, o, &reads);
+    reads.log = &e->log;
     reads.buffers = e->store->n_layers * e->plan.expert_slots + spares;
     for (size_t i = 0; i < o->mirrors.n; i++)
         TRY(gturbo_add_mirror(e->store, o->mirrors.items[i], err));
     TRY(reads_open(&e->reads, &reads, err));
+    engine_tell_reads(e, why);
     TRY(experts_open(&e->experts, e->store, e->reads, &e->budget, e->plan.expert_slots, spares, o->eviction,
                      err));
     return gturbo_prove_ahead(e->store, provers, err);
@@ -328,8 +334,9 @@ static sluice_status open_experts(sluice_engine *e, sluice_error *err)
 static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_engine_options *options,
                                 sluice_error *err)
 {
-    const sluice_engine_options defaults = {0};
-    TRY(engine_open_shape(dir, options ? options : &defaults, false, &e->store, &e->model, err));
+    const uint64_t from = clock_ns();
+    TRY(engine_open_shape(dir, options, false, &e->store, &e->model, err));
+    const double opening_s = (double)(clock_ns() - from) / 1e9;
     TRY(fill_options(options, e->model, &e->options, err));
     uint64_t tokenizer_bytes = 0;
     TRY(tokenizer_size(e->store, &tokenizer_bytes, err));
@@ -351,6 +358,12 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
     /* Parsing left the heap full of holes; give the pages back before the large parts are loaded. */
     (void)malloc_trim(0);
     TRY(pool_open(&e->pool, e->options.threads, err));
+    log_info(&e->log, "verification: %s; manifest and common files took %.3f s",
+             options->verification == SLUICE_VERIFY_RECEIPT
+                 ? "the receipt is trusted, nothing is hashed"
+                 : "full, each expert file is hashed before its first use",
+             opening_s);
+    engine_tell(e, options);
     TRY(load_resident(e, err));
     TRY(bind_weights(e, err));
     if (e->model->n_experts == 0)
@@ -362,10 +375,13 @@ static sluice_status open_parts(sluice_engine *e, const char *dir, const sluice_
 sluice_status sluice_engine_open(const char *install_dir, const sluice_engine_options *options,
                                  sluice_engine **engine, sluice_error *err)
 {
+    const sluice_engine_options defaults = {0};
     *engine = NULL;
     sluice_engine *e = mem_calloc(1, sizeof *e);
     if (!e)
         return err_memory(err, sizeof *e, "the engine");
+    options = options ? options : &defaults;
+    log_open(&e->log, &options->log);
     sluice_status status = open_parts(e, install_dir, options, err);
     if (status != SLUICE_OK) {
         sluice_engine_close(e);
@@ -386,6 +402,7 @@ void sluice_engine_close(sluice_engine *e)
     sluice_tokenizer_close(e->text);
     model_close(e->model);
     gturbo_close(e->store);
+    log_close(&e->log);
     mem_free(e);
 }
 

@@ -11,6 +11,7 @@
 #include "store/install.h"
 
 struct sluice_engine {
+    struct log log;
     struct gturbo *store;
     struct model *model;
     sluice_tokenizer *text;
@@ -49,8 +50,15 @@ static inline uint32_t plan_spares(const sluice_engine_options *options)
 
 /* How expert records are read: as asked for, and what was left open as sluice_probe() remembered it for this
  * install. A remembered ring that is refused by now falls back to threads. Before the first use of an expert
- * file of `store`, which may turn to buffered reads. No buffer is registered. */
-void engine_reads(struct gturbo *store, const sluice_engine_options *options, struct reads_options *reads);
+ * file of `store`, which may turn to buffered reads. No buffer is registered. Returns why they are read so,
+ * in static storage. */
+const char *engine_reads(struct gturbo *store, const sluice_engine_options *options,
+                         struct reads_options *reads);
+
+/* What open decided, told in the engine's log (decisions.c). `given`: the options before defaults were filled
+ * in. */
+void engine_tell(sluice_engine *engine, const sluice_engine_options *given);
+void engine_tell_reads(sluice_engine *engine, const char *why);
 
 /* Bytes of one session's arena, and its parts for the plan. */
 struct session_cost {

@@ -279,6 +279,7 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
     sluice_status status = catch_up(s, decoding, &io, err);
     size_t done = 0;
     const uint32_t end = s->kv.length + (uint32_t)n_ids, mark = checkpoint_at(s, n_ids, decoding);
+    const uint32_t first = chunk_rows(s, s->kv.length, end);
     while (done < n_ids && status == SLUICE_OK) {
         uint32_t n = chunk_rows(s, s->kv.length, end);
         enum logits_mode mode = last_mode == LOGITS_ALL || n == n_ids - done ? last_mode : LOGITS_NONE;
@@ -291,7 +292,15 @@ sluice_status session_append(sluice_session *s, const int32_t *ids, size_t n_ids
     }
     s->has_logits = status == SLUICE_OK && last_mode != LOGITS_NONE;
     phase_enter(clock, PHASE_OTHER);
-    session_count(s, decoding, done, clock_ns() - from, &io);
+    const uint64_t ns = clock_ns() - from;
+    session_count(s, decoding, done, ns, &io);
+    if (!decoding)
+        log_debug(
+            &s->engine->log,
+            "prefill: %zu tokens in chunks of %u took %.3f s, of which %.3f s waiting for reads; %llu of "
+            "%llu experts were in memory, %.1f MiB were read",
+            done, first, (double)ns / 1e9, (double)io.wait_ns / 1e9, (unsigned long long)io.hits,
+            (unsigned long long)io.requests, (double)io.read_bytes / 1048576);
     return status;
 }
 

@@ -118,6 +118,22 @@ static sluice_status verify(sluice_session *s, uint32_t n, uint64_t from, sluice
     return show_row(s, err);
 }
 
+/* What pays; a rest that begins is told. */
+static uint32_t paced(sluice_session *s, uint32_t most)
+{
+    struct pace *pace = &s->speculation.pace;
+    const bool rested = pace->rest > 0;
+    const double accept = pace->accept;
+    const uint32_t n = pace_choose(pace, most);
+    if (!rested && pace->rest > 0)
+        log_info(
+            &s->engine->log,
+            "drafting rests for %u tokens: it does not pay (%.0f %% of the guesses are right, a pass without "
+            "takes %.1f ms)",
+            pace->rest, 100 * accept, pace->plain_ns / 1e6);
+    return n;
+}
+
 /* How many guesses may follow the token: what pays, fits the context and the chunk that scratch is for; none
  * while something records what a pass does, pass by pass. */
 static uint32_t room(sluice_session *s)
@@ -132,7 +148,7 @@ static uint32_t room(sluice_session *s)
         return 0;
     most = most < chunk - 1 ? most : chunk - 1;
     most = most < context - s->kv.length - 1 ? most : context - s->kv.length - 1;
-    return sp->steady ? most : pace_choose(&sp->pace, most);
+    return sp->steady ? most : paced(s, most);
 }
 
 sluice_status speculate(sluice_session *s, int32_t token, sluice_error *err)

@@ -89,13 +89,17 @@ static bool read_choice(const json_t *root, const struct binding *binding, struc
     return true;
 }
 
-bool drive_recall(const char *install_dir, struct drive_choice *choice)
+bool drive_recall(const char *install_dir, struct drive_choice *choice, const char **why_not)
 {
     struct binding binding;
     char *path = memory_path(install_dir), *text = NULL;
     size_t bytes;
     json_t *root = NULL;
-    bool fits = path && file_exists(path) && bind_to(install_dir, &binding) &&
+    const bool there = path && file_exists(path);
+    if (why_not)
+        *why_not = there ? "what sluice probe remembered is of another device or file system, or damaged"
+                         : "no measurement by sluice probe is remembered";
+    bool fits = there && bind_to(install_dir, &binding) &&
                 file_load(path, PROBE_BYTES_MAX, &text, &bytes, NULL) == SLUICE_OK &&
                 json_parse(text, bytes, PROBE_SUFFIX, &root, NULL) == SLUICE_OK &&
                 read_choice(root, &binding, choice);

@@ -12,8 +12,8 @@ struct drive_choice {
     uint32_t depth;
 };
 
-/* False when nothing fitting is remembered. */
-bool drive_recall(const char *install_dir, struct drive_choice *choice);
+/* False when nothing fitting is remembered, and *why_not (NULL is fine) tells it in static storage. */
+bool drive_recall(const char *install_dir, struct drive_choice *choice, const char **why_not);
 
 struct drive_limits {
     uint64_t

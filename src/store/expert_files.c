@@ -3,7 +3,9 @@
  * for. */
 #include "store/gturbo.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "io/file.h"
 #include "store/digest.h"
@@ -59,6 +61,8 @@ void expert_files_close(struct gturbo_private *p)
     for (uint32_t i = 0; i < p->n_provers; i++)
         (void)pthread_join(p->provers[i].thread, NULL);
     for (uint32_t i = 0; i < p->n_layer_files; i++) {
+        if (p->layer_files[i].failure.status != SLUICE_OK) /* nobody came to use the layer */
+            log_error(p->log, "%s", p->layer_files[i].failure.detail);
         for (uint32_t c = 0; c < GTURBO_COPIES_MAX; c++)
             if (p->layer_files[i].copies[c].fd >= 0)
                 (void)close(p->layer_files[i].copies[c].fd);
@@ -74,10 +78,9 @@ void gturbo_read_buffered(struct gturbo *store)
     store->private->buffered = true;
 }
 
-void gturbo_on_notice(struct gturbo *store, sluice_notice_fn notice, void *user)
+void gturbo_log(struct gturbo *store, struct log *log)
 {
-    store->private->notice = notice;
-    store->private->notice_user = user;
+    store->private->log = log;
 }
 
 /* ---- one file ---- */
@@ -124,6 +127,7 @@ static sluice_status open_copy(struct gturbo_private *p, const struct manifest_f
 {
     int fd = -1;
     uint64_t bytes;
+    const uint64_t from = clock_ns();
     char *path = file_join(dir, file->path);
     if (!path)
         return err_memory(err, strlen(dir), "a path");
@@ -132,9 +136,16 @@ static sluice_status open_copy(struct gturbo_private *p, const struct manifest_f
     if (bytes != file->bytes)
         TRY_OUT(err_set(err, SLUICE_E_CORRUPT, "%s has %llu bytes, the manifest says %llu; install it again",
                         path, (unsigned long long)bytes, (unsigned long long)file->bytes));
-    if (hash)
+    if (hash) {
         TRY_OUT(prove(p, fd, path, file, err));
+        log_debug(p->log, "%s was hashed: %.1f MiB in %.3f s", path, (double)bytes / 1048576,
+                  (double)(clock_ns() - from) / 1e9);
+    }
     TRY_OUT(set_mode(fd, path, p->buffered, &copy->direct, err));
+    log_debug(p->log, "%s is read %s", path,
+              copy->direct  ? "directly"
+              : p->buffered ? "through the page cache, as sluice probe found faster"
+                            : "through the page cache: its file system takes no direct reads");
     copy->fd = fd;
     fd = -1;
     atomic_store_explicit(&copy->state, COPY_READY, memory_order_release);
@@ -153,6 +164,7 @@ static sluice_status own_copy(struct gturbo *store, uint32_t layer, bool ahead, 
     struct gturbo_private *p = store->private;
     struct layer_file *file = &p->layer_files[layer];
     sluice_status status = SLUICE_OK;
+    const uint64_t from = clock_ns();
     (void)pthread_mutex_lock(&file->lock);
     if (file->failure.status != SLUICE_OK) {
         status = file->failure.status;
@@ -165,6 +177,9 @@ static sluice_status own_copy(struct gturbo *store, uint32_t layer, bool ahead, 
             file->failure = *err;
     }
     (void)pthread_mutex_unlock(&file->lock);
+    if (!ahead && status == SLUICE_OK && p->hash)
+        log_info(p->log, "the first use of %s waited %.3f s for its hash", file->file->path,
+                 (double)(clock_ns() - from) / 1e9);
     return status;
 }
 
@@ -273,13 +288,10 @@ sluice_status gturbo_add_mirror(struct gturbo *store, const char *dir, sluice_er
 void gturbo_drop_mirror(struct gturbo *store, uint32_t copy, const char *why)
 {
     struct gturbo_private *p = store->private;
-    if (copy == 0 || atomic_exchange(&p->mirrors[copy].dropped, true) || !p->notice)
+    if (copy == 0 || atomic_exchange(&p->mirrors[copy].dropped, true))
         return;
-    char sentence[SLUICE_DETAIL_BYTES + 128];
-    (void)snprintf(sentence, sizeof sentence,
-                   "the mirror %.100s is no longer used: %s; reads go on with the other copies",
-                   p->mirrors[copy].dir, why);
-    p->notice(p->notice_user, sentence);
+    log_warning(p->log, "the mirror %.100s is no longer used: %s; reads go on with the other copies",
+                p->mirrors[copy].dir, why);
 }
 
 /* ---- ahead of use ---- */

@@ -4,6 +4,7 @@
 #define STORE_GTURBO_H
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/tensor.h"
 
 /* One tensor of model_weights.bin. Offsets are absolute in the file. */
@@ -102,7 +103,8 @@ sluice_status gturbo_layer_fd(struct gturbo *store, uint32_t layer, int *fd, slu
 
 /* The next three are called before the first of the above. */
 void gturbo_read_buffered(struct gturbo *store);
-void gturbo_on_notice(struct gturbo *store, sluice_notice_fn notice, void *user);
+/* Where hashing, ways of reading and dropped mirrors are told; borrowed until the store closes. */
+void gturbo_log(struct gturbo *store, struct log *log);
 /* Add DIR/packed_experts/layer_NN.bin, any subset of the layers. A file of another size is refused, and so is
  * a directory without any. Contents are proven before use: by digest, or, where the store was opened by its
  * receipt, by the size and modification time that the receipt has for the original (cp -a keeps both). */

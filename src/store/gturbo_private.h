@@ -59,8 +59,7 @@ struct gturbo_private {
     uint32_t n_provers;
     _Atomic uint32_t next_layer; /* of the install's provers */
     atomic_bool stop;
-    sluice_notice_fn notice;
-    void *notice_user;
+    struct log *log; /* NULL: none */
 };
 
 /* expert_files.c */

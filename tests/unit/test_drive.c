@@ -88,14 +88,14 @@ static void the_result_is_recalled(void **state)
     (void)state;
     struct drive_choice choice;
     (void)unlink(memory);
-    assert_false(drive_recall(demo.install, &choice));
+    assert_false(drive_recall(demo.install, &choice, NULL));
     sluice_probe_report report = probed(demo.install);
     const sluice_probe_row *best = &report.rows[report.best];
     char slashed[128];
     (void)snprintf(slashed, sizeof slashed, "%s//", demo.install);
     for (int i = 0; i < 2; i++) {
         memset(&choice, 0, sizeof choice);
-        assert_true(drive_recall(i ? slashed : demo.install, &choice));
+        assert_true(drive_recall(i ? slashed : demo.install, &choice, NULL));
         assert_int_equal(choice.engine, best->engine);
         assert_int_equal(choice.direct, best->direct);
         assert_int_equal(choice.depth, best->depth);
@@ -124,14 +124,14 @@ static void stale_and_foreign_results_are_ignored(void **state)
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
         for (int how = 0; how < 3; how++) {
             (void)probed(demo.install);
-            assert_true(drive_recall(demo.install, &choice));
+            assert_true(drive_recall(demo.install, &choice, NULL));
             tamper(KEYS[i], how == 0 ? NULL : how == 1 ? json_string("7:7") : json_integer(1000));
-            assert_false(drive_recall(demo.install, &choice));
+            assert_false(drive_recall(demo.install, &choice, NULL));
         }
     }
     sluice_error err;
     assert_ok(file_publish(memory, "{\"schemaVersion\": 1", 18, &err), err);
-    assert_false(drive_recall(demo.install, &choice));
+    assert_false(drive_recall(demo.install, &choice, NULL));
 }
 
 static void an_install_opens_whatever_lies_beside_it(void **state)

@@ -82,8 +82,9 @@ struct told {
     char last[SLUICE_DETAIL_BYTES + 128];
 };
 
-static void keep_notice(void *user, const char *sentence)
+static void keep_notice(void *user, sluice_log_level level, const char *sentence)
 {
+    (void)level;
     struct told *told = user;
     (void)pthread_mutex_lock(&told->lock);
     told->notices++;
@@ -105,6 +106,7 @@ struct fixture {
     struct budget budget;
     struct expert_cache *cache;
     struct told told;
+    struct log log;
 };
 
 static void open_fixture(struct fixture *f, sluice_verification verification, sluice_io io)
@@ -113,7 +115,8 @@ static void open_fixture(struct fixture *f, sluice_verification verification, sl
     *f = (struct fixture){.told = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     budget_init(&f->budget, UINT64_MAX);
     assert_ok(gturbo_open(demo.install, verification, NULL, &f->store, &err), err);
-    gturbo_on_notice(f->store, keep_notice, &f->told);
+    log_open(&f->log, &(sluice_log){SLUICE_LOG_WARNING, keep_notice, &f->told});
+    gturbo_log(f->store, &f->log);
     assert_ok(gturbo_add_mirror(f->store, mirror, &err), err);
     assert_ok(reads_open(&f->reads, &(struct reads_options){.engine = io}, &err), err);
     assert_ok(experts_open(&f->cache, f->store, f->reads, &f->budget, SLOTS, 0, SLUICE_EVICT_LRU, &err), err);
@@ -124,6 +127,7 @@ static void close_fixture(struct fixture *f)
     reads_close(f->reads);
     experts_close(f->cache);
     gturbo_close(f->store);
+    log_close(&f->log);
 }
 
 static uint32_t copies_of(struct fixture *f, uint32_t layer)
