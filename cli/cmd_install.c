@@ -293,7 +293,7 @@ const struct command cmd_install = {
         "one. Private and gated repositories need a token in HF_TOKEN, or in the hub's own token file; "
         "it goes "
         "to the hub over https and never to another host. Proxies are taken from the environment, and "
-        "the certificates to trust from CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE or SSL_CERT_DIR.",
+        "the certificates to trust from SSL_CERT_FILE, CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE or SSL_CERT_DIR.",
     .examples = "sluice install gemma4\n"
                 "sluice install ~/models/gemma-4-26b-a4b-it-4bit --output gemma.gturbo\n"
                 "sluice install demo/dictionary-moe --output demo.gturbo --dry-run\n"

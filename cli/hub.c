@@ -84,10 +84,10 @@ static char *token_of_home(void)
     return NULL;
 }
 
-/* The names that curl, Python's clients and OpenSSL go by. */
+/* The names that OpenSSL, curl and Python's clients go by, the one that messages ask for first. */
 static const char *certificates(void)
 {
-    static const char *const NAMES[] = {"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE",
+    static const char *const NAMES[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
                                         "SSL_CERT_DIR"};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
         const char *value = getenv(NAMES[i]);
