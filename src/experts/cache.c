@@ -10,7 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { NO_SLOT = -1, WAIT_SLICE_NS = 100000000 };
+/* How often a request that lacks slots looks again: a read that nobody waits for has landed only when
+ * somebody has looked. */
+enum { NO_SLOT = -1, WAIT_SLICE_NS = 2000000 };
 
 /* LFU forgets: what a use counts is halved whenever every layer was asked so many times. Over 3,700 tokens of
  * the demo model that finds 0.1 to 1.5 % more of the experts in memory than counting for ever does, at every
@@ -480,7 +482,7 @@ static bool fill_slot(struct expert_cache *cache, uint32_t layer, uint32_t exper
 static sluice_status await_slots(struct expert_cache *cache, uint32_t layer, const uint16_t *experts,
                                  uint32_t n, const atomic_bool *cancel, sluice_error *err)
 {
-    while (!satisfiable(cache, layer, experts, n)) {
+    for (reads_look(cache->reads); !satisfiable(cache, layer, experts, n); reads_look(cache->reads)) {
         if (cancel && atomic_load(cancel))
             return err_set(err, SLUICE_E_CANCELLED, "cancelled");
         uint64_t until = clock_ns() + WAIT_SLICE_NS;
@@ -546,8 +548,7 @@ sluice_status experts_request(struct expert_cache *cache, uint32_t layer, const 
                               const atomic_bool *cancel, sluice_error *err)
 {
     assert(n <= LEASE_EXPERTS_MAX && n <= cache->slots && !lease->held);
-    if (cache->spares)
-        reads_look(cache->reads);         /* nobody waits for guesses: those that have landed are hits */
+    reads_look(cache->reads);             /* nobody waits for what was read ahead: what has landed is a hit */
     TRY(find_sources(cache, layer, err)); /* takes the lock */
     sluice_status status = SLUICE_OK;
     for (uint32_t i = 0; i < n; i++) {
@@ -565,6 +566,35 @@ sluice_status experts_request(struct expert_cache *cache, uint32_t layer, const 
     }
     (void)pthread_mutex_unlock(&cache->lock);
     return status;
+}
+
+void experts_fill(struct expert_cache *cache, uint32_t layer, struct lease_stats *stats)
+{
+    struct read_request *batch[LEASE_EXPERTS_MAX];
+    size_t n_batch = 0;
+    sluice_error ignored; /* the request that follows meets it again */
+    if (find_sources(cache, layer, &ignored) != SLUICE_OK)
+        return;
+    for (uint32_t i = 0, expert = 0; i < cache->slots; i++) {
+        struct slot *slot = slot_at(cache, layer, i);
+        if (slot->state != SLOT_EMPTY)
+            continue;
+        while (
+            expert < cache->store->n_experts &&
+            (cache->where[expert_index(cache, layer, expert)] != NO_SLOT || find_spare(cache, layer, expert)))
+            expert++;
+        if (expert == cache->store->n_experts)
+            break;
+        (void)fill_slot(cache, layer, expert, slot, stats);
+        batch[n_batch++] = &slot->frame->read;
+        stats->read_bytes += cache->store->stride_bytes;
+        if (n_batch == LEASE_EXPERTS_MAX) {
+            reads_submit(cache->reads, batch, n_batch);
+            n_batch = 0;
+        }
+    }
+    reads_submit(cache->reads, batch, n_batch);
+    (void)pthread_mutex_unlock(&cache->lock);
 }
 
 /* Resident, once its read's result has been taken over. The lock is held. */
@@ -588,16 +618,17 @@ bool experts_resident(struct expert_cache *cache, uint32_t layer, uint32_t exper
 
 void experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *from, uint32_t n, uint16_t *to)
 {
-    uint32_t first = 0, last = n;
+    enum { HERE, COMING, MISSING, KINDS };
+    uint32_t at = 0;
+    reads_look(cache->reads);
     (void)pthread_mutex_lock(&cache->lock);
-    for (uint32_t i = n; i-- > 0;)
-        if (!is_resident(cache, layer, from[i]))
-            to[--last] = from[i];
-    for (uint32_t i = 0; i < n && first < last; i++) {
-        int32_t at = cache->where[expert_index(cache, layer, from[i])];
-        if (at != NO_SLOT && slot_at(cache, layer, (uint32_t)at)->state == SLOT_RESIDENT)
-            to[first++] = from[i];
-    }
+    for (int wanted = HERE; wanted < KINDS; wanted++)
+        for (uint32_t i = 0; i < n; i++) {
+            const int32_t slot = cache->where[expert_index(cache, layer, from[i])];
+            const int kind = is_resident(cache, layer, from[i]) ? HERE : slot != NO_SLOT ? COMING : MISSING;
+            if (kind == wanted)
+                to[at++] = from[i];
+        }
     (void)pthread_mutex_unlock(&cache->lock);
 }
 

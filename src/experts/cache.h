@@ -13,6 +13,7 @@
  *     outstanding; one that a mirror fails is read again from the install.
  *   - guesses are read into spare slots, which belong to no layer, while the drive is idle. A request that
  * needs one takes it over; a guess never evicts anything.
+ *   - slots that hold nothing yet may be filled before their layer is requested.
  *   - a request that holds nothing may wait for slots; one that holds a lease must not (EXPERTS_TRY), so two
  *     sessions cannot wait for each other.
  * Thread-safe. Nothing allocates after open. */
@@ -59,7 +60,8 @@ void experts_close(struct expert_cache *cache);
 
 uint32_t experts_slots(const struct expert_cache *cache);
 bool experts_resident(struct expert_cache *cache, uint32_t layer, uint32_t expert);
-/* Write the n experts of `from` to `to`, those that are resident first, each part in the order of `from`. */
+/* Write the n experts of `from` to `to`: those that are resident, those that are being read, the others; each
+ * part in the order of `from`. */
 void experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *from, uint32_t n, uint16_t *to);
 
 /* Lease n distinct experts (at most the slots per layer, and LEASE_EXPERTS_MAX). EXPERTS_TRY with too few
@@ -81,6 +83,10 @@ void experts_mats(const struct expert_cache *cache, const struct lease *lease, u
  */
 bool experts_guess(struct expert_cache *cache, uint32_t layer, const uint16_t *experts, uint32_t n,
                    struct lease_stats *stats);
+/* A chunk of many rows will need nearly every expert of the layer: read the first ones that are not here into
+ * its slots that hold nothing. Evicts nothing, never waits for a slot, and never fails: the request that
+ * follows meets the error. It may hash the layer's file, as a first request does. */
+void experts_fill(struct expert_cache *cache, uint32_t layer, struct lease_stats *stats);
 /* A lease that is not held is fine. */
 void experts_release(struct expert_cache *cache, struct lease *lease);
 

@@ -4,7 +4,11 @@
  * leads: it parks in the kernel without the lock, and hands out what completes; later waiters park on a
  * condition until the leader wakes them, and one of them leads when it leaves. Only the leader consumes while
  * there is one (a peek by another thread could take the completion that the leader sleeps for, and the kernel
- * would put it back to sleep). `lock` covers the submission side and the consuming. */
+ * would put it back to sleep). `lock` covers the submission side and the consuming.
+ *
+ * The depth is what the drive does best with, often less than what is asked for at once. While everybody
+ * computes, a thread of its own leads, only as long as reads queue for room in the ring: without it the drive
+ * fell silent after the first `depth` of a batch. */
 #include "io/reads_engine.h"
 
 #include "base/clock.h"
@@ -14,6 +18,7 @@
 #include <errno.h>
 #include <liburing.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -30,6 +35,9 @@ struct uring {
     struct io_uring ring;
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    pthread_t feeder;
+    pthread_cond_t backlog; /* for the feeder: reads queue and nobody waits, or closing */
+    bool fed, closing;
     struct read_request *head, **tail;            /* waiting for room in the ring, oldest first */
     struct read_request *offered, **offered_tail; /* in the ring's queue, not yet taken by the kernel */
     uint32_t depth, in_ring;                      /* in_ring: prepared, and not yet completed */
@@ -139,6 +147,13 @@ static void pump(struct uring *u)
         fail_all(u);
 }
 
+/* Whenever reads may queue and nobody waits. */
+static void call_feeder(struct uring *u)
+{
+    if (u->head && u->waiters == 0 && u->fed)
+        (void)pthread_cond_signal(&u->backlog);
+}
+
 static void uring_submit(struct reads *reads, struct read_request *const *requests, size_t n)
 {
     struct uring *u = (struct uring *)reads;
@@ -148,6 +163,7 @@ static void uring_submit(struct reads *reads, struct read_request *const *reques
         append(&u->tail, requests[i]);
     }
     pump(u);
+    call_feeder(u);
     (void)pthread_mutex_unlock(&u->lock);
 }
 
@@ -202,6 +218,23 @@ static void lead(struct uring *u)
         (void)pthread_cond_broadcast(&u->changed); /* somebody else may have to lead now */
 }
 
+static void *feed(void *arg)
+{
+    struct uring *u = arg;
+    (void)pthread_mutex_lock(&u->lock);
+    while (!u->closing) {
+        if (!u->head || u->waiters) { /* a waiter leads, and it has its read sooner so */
+            (void)pthread_cond_wait(&u->backlog, &u->lock);
+            continue;
+        }
+        u->waiters++;
+        lead(u);
+        u->waiters--;
+    }
+    (void)pthread_mutex_unlock(&u->lock);
+    return NULL;
+}
+
 static bool uring_wait(struct reads *reads, struct read_request *request, const atomic_bool *cancel)
 {
     struct uring *u = (struct uring *)reads;
@@ -218,6 +251,7 @@ static bool uring_wait(struct reads *reads, struct read_request *request, const 
         (void)pthread_cond_timedwait(&u->changed, &u->lock, &deadline);
     }
     u->waiters--;
+    call_feeder(u);
     (void)pthread_mutex_unlock(&u->lock);
     return done;
 }
@@ -249,11 +283,18 @@ static void uring_close(struct reads *reads)
 {
     struct uring *u = (struct uring *)reads;
     (void)pthread_mutex_lock(&u->lock);
+    u->closing = true;
+    (void)pthread_cond_signal(&u->backlog);
+    (void)pthread_mutex_unlock(&u->lock);
+    if (u->fed)
+        (void)pthread_join(u->feeder, NULL);
+    (void)pthread_mutex_lock(&u->lock);
     while (u->head || (u->in_ring > 0 && !u->broken))
         if (!consume(u))
             lead(u);
     (void)pthread_mutex_unlock(&u->lock);
     io_uring_queue_exit(&u->ring);
+    (void)pthread_cond_destroy(&u->backlog);
     (void)pthread_cond_destroy(&u->changed);
     (void)pthread_mutex_destroy(&u->lock);
     mem_free(u->buffers);
@@ -343,6 +384,13 @@ sluice_status reads_uring_open(struct reads **out, const struct reads_options *o
     (void)pthread_mutex_init(&u->lock, NULL);
     (void)pthread_cond_init(&u->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
+    (void)pthread_cond_init(&u->backlog, NULL);
+    sigset_t all, old; /* signals are for the program's own threads */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    /* Where the system refuses a thread, whoever waits feeds the ring. */
+    u->fed = pthread_create(&u->feeder, NULL, feed, u) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     *out = &u->base;
     return SLUICE_OK;
 }

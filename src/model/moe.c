@@ -71,28 +71,43 @@ static void group(struct moe *m, struct forward *f, uint32_t layer)
     memmove(m->counts, m->counts + 1, m->n_experts * sizeof *m->counts);
     m->counts[m->n_experts] = (uint32_t)routes;
     m->next = 0;
+    m->filled = false;
 }
 
-/* One chunk of a few rows (decode) is a single tile when it fits; otherwise half the slots, so that the next
- * tile can be read while this one computes. */
+/* Where the slots hold all that a chunk needs, it is requested at once. Otherwise in small tiles: those under
+ * way are served side by side and land together, and what a tile leaves is read into at once. With two large
+ * ones the drive rested a third of the time. */
 static uint32_t tile_size(const struct moe *m, const struct forward *f)
 {
     uint32_t slots = experts_slots(f->experts);
-    uint32_t tile = m->n_needed <= slots ? slots : slots / 2;
+    uint32_t tile = m->n_needed <= slots ? slots : (slots + MOE_LEASES - 1) / MOE_LEASES;
     return tile < LEASE_EXPERTS_MAX ? tile : LEASE_EXPERTS_MAX;
 }
 
-static sluice_status request_next(struct moe *m, struct forward *f, uint32_t layer, enum experts_mode mode,
-                                  struct lease *lease, sluice_error *err)
+/* As many tiles as there are slots for. Holding a lease, only try: another session may hold the slots. */
+static sluice_status request_more(struct moe *m, struct forward *f, uint32_t layer, sluice_error *err)
 {
-    uint32_t left = m->n_needed - m->next, tile = tile_size(m, f), n = left < tile ? left : tile;
-    if (n == 0 || lease->held)
-        return SLUICE_OK;
-    phase_enter(f->clock, PHASE_REQUEST);
-    TRY(experts_request(f->experts, layer, m->needed + m->next, n, mode, lease, f->stats, f->cancel, err));
-    if (lease->held)
+    const uint32_t tile = tile_size(m, f);
+    if (m->next < m->n_needed && m->n_held < MOE_LEASES)
+        phase_enter(f->clock, PHASE_REQUEST);
+    while (m->next < m->n_needed && m->n_held < MOE_LEASES) {
+        struct lease *lease = &m->leases[(m->oldest + m->n_held) % MOE_LEASES];
+        uint32_t left = m->n_needed - m->next, n = left < tile ? left : tile;
+        TRY(experts_request(f->experts, layer, m->needed + m->next, n, m->n_held ? EXPERTS_TRY : EXPERTS_WAIT,
+                            lease, f->stats, f->cancel, err));
+        if (!lease->held)
+            break;
         m->next += n;
+        m->n_held++;
+    }
     return SLUICE_OK;
+}
+
+static void release_oldest(struct moe *m, struct forward *f)
+{
+    experts_release(f->experts, &m->leases[m->oldest]);
+    m->oldest = (m->oldest + 1) % MOE_LEASES;
+    m->n_held--;
 }
 
 /* One row only: a chunk needs most of the next layer's experts anyway, and its reads keep the drive busy. */
@@ -116,6 +131,18 @@ static void send_guesses(struct moe *m, struct forward *f, uint32_t layer)
         m->n_guesses = 0;
 }
 
+/* Once this layer's last reads are under way, the drive would rest until the next layer's router has chosen.
+ * A layer that needed most of its experts says that the next one will too. */
+static void fill_next(struct moe *m, struct forward *f, uint32_t layer)
+{
+    const bool most = 4 * (uint64_t)m->n_needed >= 3 * (uint64_t)m->n_experts;
+    if (m->filled || m->next < m->n_needed || !most || layer + 1 >= f->model->n_layers)
+        return;
+    m->filled = true;
+    phase_enter(f->clock, PHASE_REQUEST);
+    experts_fill(f->experts, layer + 1, f->stats);
+}
+
 sluice_status moe_begin(struct moe *m, struct forward *f, uint32_t layer, sluice_error *err)
 {
     if (f->override)
@@ -123,9 +150,7 @@ sluice_status moe_begin(struct moe *m, struct forward *f, uint32_t layer, sluice
     if (f->watch)
         f->watch->routed(f->watch->user, layer, f->position0, f->n_rows, m->top_k, m->ids);
     group(m, f, layer);
-    TRY(request_next(m, f, layer, EXPERTS_WAIT, &m->leases[0], err));
-    /* The first tile may be all hits: the second one's reads need not wait for the shared branch. */
-    sluice_status status = request_next(m, f, layer, EXPERTS_TRY, &m->leases[1], err);
+    sluice_status status = request_more(m, f, layer, err);
     if (status != SLUICE_OK) {
         moe_abandon(m, f);
         return status;
@@ -137,8 +162,8 @@ sluice_status moe_begin(struct moe *m, struct forward *f, uint32_t layer, sluice
 
 void moe_abandon(struct moe *m, struct forward *f)
 {
-    experts_release(f->experts, &m->leases[0]);
-    experts_release(f->experts, &m->leases[1]);
+    while (m->n_held)
+        release_oldest(m, f);
 }
 
 static void compute_expert(struct moe *m, struct forward *f, const struct lease *lease, uint32_t i,
@@ -188,20 +213,15 @@ sluice_status moe_finish(struct moe *m, struct forward *f, uint32_t layer, enum 
                          const float *x, float *out, sluice_error *err)
 {
     sluice_status status = SLUICE_OK;
-    uint32_t first = 0; /* of the tile in leases[0] */
+    uint32_t first = 0; /* of the oldest tile */
     while (first < m->n_needed) {
-        struct lease *now = &m->leases[0], *ahead = &m->leases[1];
-        if (!now->held)
-            TRY_OUT(request_next(m, f, layer, EXPERTS_WAIT, now, err));
-        /* Holding a lease, only try: another session may hold the slots. */
-        TRY_OUT(request_next(m, f, layer, EXPERTS_TRY, ahead, err));
+        TRY_OUT(request_more(m, f, layer, err));
+        fill_next(m, f, layer);
+        const struct lease *now = &m->leases[m->oldest];
         phase_enter(f->clock, PHASE_EXPERTS);
         TRY_OUT(compute_tile(m, f, now, m->needed + first, act, x, err));
         first += now->n;
-        experts_release(f->experts, now);
-        struct lease swap = *now;
-        *now = *ahead;
-        *ahead = swap;
+        release_oldest(m, f);
     }
     f->backend->ops->weighted_sum(f->backend, m->outputs, m->weights, f->n_rows, m->top_k, m->hidden, out);
 out:

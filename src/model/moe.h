@@ -4,9 +4,10 @@
  *     …the shared or dense branch computes meanwhile…
  *     moe_finish(…)   experts that are resident, then the missing ones as they land
  *
- * Each needed expert is fetched once per chunk, in tiles of at most half the slots; the next tile's reads are
- * under way while a tile computes, or while the shared branch does. Every expert's output is kept apart and
- * summed in router order, so neither hits, landing order nor tiling can change a bit. */
+ * Each needed expert is fetched once per chunk, in tiles of an eighth of the slots where it needs more
+ * than they hold; the next tiles' reads are under way while a tile computes, or while the shared branch does;
+ * behind the last tile, those of the next layer that its empty slots have room for. Every expert's output is
+ * kept apart and summed in router order, so neither hits, landing order nor tiling can change a bit. */
 #ifndef MODEL_MOE_H
 #define MODEL_MOE_H
 
@@ -15,6 +16,7 @@
 struct forward;
 
 #define MOE_GUESSES_MAX 32
+#define MOE_LEASES      8 /* tiles under way */
 
 struct moe {
     uint32_t rows, hidden, n_experts, top_k; /* rows: most in a chunk */
@@ -29,7 +31,9 @@ struct moe {
     uint16_t *wanted;                        /* [n_experts]: experts of this chunk, ascending */
     uint16_t *needed;                        /* [n_experts]: the same, residents first */
     uint32_t n_needed, next;                 /* the next one to request */
-    struct lease leases[2];
+    bool filled;                             /* the next layer's empty slots, from this one */
+    struct lease leases[MOE_LEASES];         /* a ring: the oldest is computed next */
+    uint32_t oldest, n_held;
     uint16_t guesses[MOE_GUESSES_MAX]; /* what the next layer may need; read once the drive is idle */
     uint32_t n_guesses;
 };

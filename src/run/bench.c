@@ -26,13 +26,14 @@ enum {
     PROMPT_DEFAULT = 128,
     REPETITIONS_DEFAULT = 3,
 };
-#define DRIVE_NS  1500000000u
-#define MEMORY_NS 300000000u
+#define DRIVE_NS 1500000000u
+#define MEMORY_NS                                                                                            \
+    200000000u /* before and after the steps: the rate moves by a factor of two within a minute */
 
 /* What one repetition gives. */
 struct sample {
     double prefill_s, decode_step_s, prefill_read, decode_read, hit_rate, prefill_wait_s, decode_wait_s, used,
-        memory_rate, drive_rate;
+        memory_rate, drive_rate, memory_ratio, drive_ratio;
 };
 
 struct bench {
@@ -141,6 +142,11 @@ static sluice_status cancelled(const struct bench *b, sluice_error *err)
     return watch->cancel && *watch->cancel ? err_set(err, SLUICE_E_CANCELLED, "cancelled") : SLUICE_OK;
 }
 
+static double memory_rate(const struct bench *b)
+{
+    return limits_memory(b->engine->pool, b->engine->resident.base, b->engine->resident.cap_bytes, MEMORY_NS);
+}
+
 static sluice_status measure(struct bench *b, sluice_session *s, const sluice_bench_row *row,
                              struct sample *sample, sluice_error *err)
 {
@@ -152,6 +158,7 @@ static sluice_status measure(struct bench *b, sluice_session *s, const sluice_be
     TRY(sluice_session_prefill(s, b->prompt, row->prompt_tokens, err));
     s->watch = NULL;
     sluice_session_stats_get(s, &prefilled);
+    const double memory_before = memory_rate(b);
     sluice_generated generated;
     const sluice_generate_options options = {.max_tokens = row->generated_tokens + 1,
                                              .ignore_stop_ids = true};
@@ -171,6 +178,7 @@ static sluice_status measure(struct bench *b, sluice_session *s, const sluice_be
         .prefill_wait_s = (double)prefilled.wait_ns / 1e9,
         .decode_wait_s = (double)(end.wait_ns - prefilled.wait_ns) / 1e9 / steps,
         .used = (double)b->n_used * (double)b->engine->store->stride_bytes,
+        .memory_rate = (memory_before + memory_rate(b)) / 2,
     };
     return SLUICE_OK;
 }
@@ -203,8 +211,6 @@ static sluice_status repeat(struct bench *b, const sluice_bench_row *row, struct
     if (status == SLUICE_OK && b->o->profile && profile)
         add_profile(profile, s);
     sluice_session_close(s);
-    sample->memory_rate =
-        limits_memory(b->engine->pool, b->engine->resident.base, b->engine->resident.cap_bytes, MEMORY_NS);
     return status;
 }
 
@@ -228,8 +234,22 @@ static double median(const struct sample *samples, size_t n, size_t offset)
 
 #define MEDIAN(member) median(samples, row->repetitions, offsetof(struct sample, member))
 
-static void fill_row(const struct bench *b, const struct sample *samples, sluice_bench_row *row)
+/* Each repetition against the limits that were measured beside it. */
+static void relate(struct sample *s, double touched_bytes)
 {
+    s->memory_ratio = touched_bytes / s->decode_step_s / s->memory_rate;
+    s->drive_ratio = s->drive_rate > 0 ? s->decode_read / s->decode_step_s / s->drive_rate : 0;
+}
+
+static void fill_row(const struct bench *b, struct sample *samples, sluice_bench_row *row)
+{
+    const uint32_t middle = row->prompt_tokens + row->generated_tokens / 2;
+    row->decode_touched_bytes_per_token =
+        (double)limits_weight_bytes(b->engine->store, b->engine->model) +
+        (double)limits_kv_bytes(b->engine->model, b->engine->options.kv, middle) +
+        (double)limits_state_bytes(b->engine->model);
+    for (uint32_t i = 0; i < row->repetitions; i++)
+        relate(&samples[i], row->decode_touched_bytes_per_token);
     row->prefill_seconds = MEDIAN(prefill_s);
     row->decode_step_seconds = MEDIAN(decode_step_s);
     row->prefill_tokens_per_second = row->prompt_tokens / row->prefill_seconds;
@@ -242,16 +262,8 @@ static void fill_row(const struct bench *b, const struct sample *samples, sluice
     row->decode_wait_seconds_per_token = MEDIAN(decode_wait_s);
     row->memory_bytes_per_second = MEDIAN(memory_rate);
     row->drive_bytes_per_second = MEDIAN(drive_rate);
-    uint32_t middle = row->prompt_tokens + row->generated_tokens / 2;
-    row->decode_touched_bytes_per_token =
-        (double)limits_weight_bytes(b->engine->store, b->engine->model) +
-        (double)limits_kv_bytes(b->engine->model, b->engine->options.kv, middle) +
-        (double)limits_state_bytes(b->engine->model);
-    row->decode_memory_ratio =
-        row->decode_tokens_per_second * row->decode_touched_bytes_per_token / row->memory_bytes_per_second;
-    if (row->drive_bytes_per_second > 0)
-        row->decode_drive_ratio =
-            row->decode_tokens_per_second * row->decode_read_bytes_per_token / row->drive_bytes_per_second;
+    row->decode_memory_ratio = MEDIAN(memory_ratio);
+    row->decode_drive_ratio = MEDIAN(drive_ratio);
     row->peak_bytes = peak_bytes();
     row->plan_bytes = b->engine->plan.total_bytes + b->own_bytes;
 }

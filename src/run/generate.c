@@ -51,6 +51,18 @@ static bool is_stop_id(const struct generation *g, int32_t id)
     return false;
 }
 
+/* Room for the text of any token of a published vocabulary, so that the loop asks for none. */
+enum { TEXT_BYTES = 4096 };
+
+static sluice_status reserve_text(struct generation *g, sluice_error *err)
+{
+    struct str *texts[] = {&g->decoder.held, &g->decoder.out, &g->stops.held, &g->final};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!str_reserve(texts[i], TEXT_BYTES))
+            return err_memory(err, TEXT_BYTES, "the answer's text");
+    return SLUICE_OK;
+}
+
 /* Hand out what is final. *go_on: the caller wants more. */
 static sluice_status show(struct generation *g, const sluice_token_logprob *token, uint32_t n_top,
                           bool *go_on, sluice_error *err)
@@ -219,6 +231,7 @@ sluice_status sluice_generate(sluice_session *session, const sluice_generate_opt
     sluice_status status;
     tok_stream_open(&g.decoder, session->engine->text->tok, options->show_control);
     TRY_OUT(stops_open(&g.stops, options->stops, options->n_stops, err));
+    TRY_OUT(reserve_text(&g, err));
     status = loop(&g, result, err);
     speculation_close(session);
     TRY_OUT(status);

@@ -426,6 +426,64 @@ static void a_failed_guess_is_forgotten(void **state)
     close_fixture(&f);
 }
 
+/* ---- filling ---- */
+
+static void empty_slots_are_filled_and_nothing_is_evicted(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lease_stats filled = {0}, stats;
+    open_fixture(&f, 6, SLUICE_EVICT_LFU);
+    (void)used(&f, 1, (uint16_t[]){1, 40}, 2);
+    experts_fill(f.cache, 1, &filled);
+    assert_int_equal(filled.read_bytes, 4 * f.store->stride_bytes);
+    assert_int_equal(filled.requests, 0);
+    await_idle(&f);
+    static const uint16_t HERE[] = {0, 1, 2, 3, 4, 40};
+    for (size_t i = 0; i < sizeof HERE / sizeof *HERE; i++)
+        assert_true(experts_resident(f.cache, 1, HERE[i]));
+    experts_fill(f.cache, 1, &filled); /* there is no room left */
+    assert_int_equal(filled.read_bytes, 4 * f.store->stride_bytes);
+    stats = used(&f, 1, (uint16_t[]){0, 3, 40, 50}, 4);
+    assert_int_equal(stats.hits, 3);
+    assert_int_equal(stats.read_bytes, f.store->stride_bytes);
+    close_fixture(&f);
+}
+
+static void a_fill_under_way_is_joined_and_sorted_between(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lease_stats filled = {0};
+    uint16_t sorted[5];
+    open_fixture_with(&f, 4, 0, SLUICE_IO_THREADS, SLUICE_EVICT_LRU);
+    (void)used(&f, 2, (uint16_t[]){30}, 1);
+    fault_throttle(2 << 20); /* a record takes 15 ms and more */
+    experts_fill(f.cache, 2, &filled);
+    experts_sort(f.cache, 2, (uint16_t[]){60, 2, 1, 30, 50}, 5, sorted);
+    assert_memory_equal(sorted, ((uint16_t[]){30, 2, 1, 60, 50}), sizeof sorted);
+    struct lease_stats stats = used(&f, 2, (uint16_t[]){2}, 1);
+    fault_throttle(0);
+    assert_int_equal(stats.hits, 0);
+    assert_int_equal(stats.read_bytes, 0);
+    close_fixture(&f);
+}
+
+static void a_failed_fill_is_read_again_by_its_request(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lease_stats filled = {0};
+    open_fixture(&f, 4, SLUICE_EVICT_LRU);
+    (void)used(&f, 0, (uint16_t[]){9}, 1);
+    fault_arm(FAULT_READ, 1);
+    experts_fill(f.cache, 0, &filled);
+    await_idle(&f);
+    assert_true(fault_fired(FAULT_READ));
+    assert_int_equal(used(&f, 0, (uint16_t[]){0, 1, 2}, 3).read_bytes, f.store->stride_bytes);
+    close_fixture(&f);
+}
+
 static void residents_are_sorted_first(void **state)
 {
     (void)state;
@@ -464,6 +522,9 @@ int main(void)
         cmocka_unit_test(threads_share_few_slots),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(residents_are_sorted_first),
+        cmocka_unit_test(empty_slots_are_filled_and_nothing_is_evicted),
+        cmocka_unit_test(a_fill_under_way_is_joined_and_sorted_between),
+        cmocka_unit_test(a_failed_fill_is_read_again_by_its_request),
         cmocka_unit_test(a_guess_is_taken_over_and_evicts_nothing),
         cmocka_unit_test(a_guess_under_way_is_joined),
         cmocka_unit_test(a_failed_guess_is_forgotten),

@@ -562,6 +562,38 @@ static void reads_outlive_the_thread_that_asked(void **state)
     (void)close(fd);
 }
 
+/* Nobody waits and nobody looks: only as many reads as the depth allows may lack a look when the drive rests.
+ */
+static void a_queue_moves_while_everybody_computes(void **state)
+{
+    (void)state;
+    enum { DEPTH = 2 };
+    static unsigned char buffers[BLOCKS][BLOCK_BYTES];
+    int fd = open_file(0);
+    struct reads *pool = opened(DEPTH);
+    struct read_request requests[BLOCKS] = {0}, *batch[BLOCKS];
+    for (size_t i = 0; i < BLOCKS; i++) {
+        requests[i] = (struct read_request){
+            .fd = fd, .buffer = buffers[i], .bytes = BLOCK_BYTES, .offset = i * BLOCK_BYTES};
+        batch[i] = &requests[i];
+    }
+    reads_submit(pool, batch, BLOCKS);
+    size_t done = 0;
+    for (int i = 0; i < 100000 && done + DEPTH < BLOCKS; i++) {
+        (void)usleep(100);
+        done = 0;
+        for (size_t k = 0; k < BLOCKS; k++)
+            done += reads_done(&requests[k]);
+    }
+    assert_true(done + DEPTH >= BLOCKS);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        assert_true(reads_wait(pool, batch[i], NULL));
+        assert_content(batch[i], BLOCK_BYTES);
+    }
+    reads_close(pool);
+    (void)close(fd);
+}
+
 /* ---- which engine ---- */
 
 static void auto_falls_back_where_the_ring_is_refused(void **state)
@@ -610,7 +642,8 @@ static int choose_uring(void **state)
         cmocka_unit_test(a_drive_that_never_answers_is_an_error),                                            \
         cmocka_unit_test(registered_files_and_buffers_give_the_same_bytes),                                  \
         cmocka_unit_test(completions_show_without_waiting),                                                  \
-        cmocka_unit_test(reads_outlive_the_thread_that_asked)
+        cmocka_unit_test(reads_outlive_the_thread_that_asked),                                               \
+        cmocka_unit_test(a_queue_moves_while_everybody_computes)
 
 int main(void)
 {
