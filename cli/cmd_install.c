@@ -279,20 +279,21 @@ static const struct flag_group groups[] = {
 const struct command cmd_install = {
     .name = "install",
     .summary = "lay a checkpoint out for streaming",
-    .about = "Copies a checkpoint in Hugging Face's layout with MLX's 4-bit weights into a .gturbo "
-             "directory, where each "
-             "expert is one aligned record that is read at once. Values are copied, never quantized again. "
-             "An install "
-             "that is interrupted at any moment leaves nothing that looks finished, and can be resumed."
-             "\n\n"
-             "From a model hub it reads byte ranges straight into their places: nothing is stored twice, and "
-             "memory "
-             "stays below 64 MiB. A directory of that name here comes before a repository; hub:OWNER/NAME is "
-             "always "
-             "one. Private and gated repositories need a token in HF_TOKEN, or in the hub's own token file; "
-             "it goes "
-             "to the hub over https and never to another host. Proxies are taken from the environment, and "
-             "certificates from SSL_CERT_FILE when that is set.",
+    .about =
+        "Copies a checkpoint in Hugging Face's layout with MLX's 4-bit weights into a .gturbo "
+        "directory, where each "
+        "expert is one aligned record that is read at once. Values are copied, never quantized again. "
+        "An install "
+        "that is interrupted at any moment leaves nothing that looks finished, and can be resumed."
+        "\n\n"
+        "From a model hub it reads byte ranges straight into their places: nothing is stored twice, and "
+        "memory "
+        "stays below 64 MiB. A directory of that name here comes before a repository; hub:OWNER/NAME is "
+        "always "
+        "one. Private and gated repositories need a token in HF_TOKEN, or in the hub's own token file; "
+        "it goes "
+        "to the hub over https and never to another host. Proxies are taken from the environment, and "
+        "the certificates to trust from SSL_CERT_FILE, CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE or SSL_CERT_DIR.",
     .examples = "sluice install gemma4\n"
                 "sluice install ~/models/gemma-4-26b-a4b-it-4bit --output gemma.gturbo\n"
                 "sluice install demo/dictionary-moe --output demo.gturbo --dry-run\n"

@@ -84,13 +84,26 @@ static char *token_of_home(void)
     return NULL;
 }
 
+/* The names that OpenSSL, curl and Python's clients go by, the one that messages ask for first. */
+static const char *certificates(void)
+{
+    static const char *const NAMES[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
+                                        "SSL_CERT_DIR"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        const char *value = getenv(NAMES[i]);
+        if (value != NULL && value[0] != '\0')
+            return value;
+    }
+    return NULL;
+}
+
 void hub_read_environment(struct hub_source *hub)
 {
-    const char *token = getenv("HF_TOKEN"), *ca = getenv("SSL_CERT_FILE");
+    const char *token = getenv("HF_TOKEN");
     hub->token = token != NULL && token[0] != '\0' ? clean_token(token) : token_of_home();
     if (token != NULL && token[0] != '\0' && hub->token == NULL)
         notice("HF_TOKEN is not used: it is not one word of printable characters.");
-    hub->ca_file = ca != NULL && ca[0] != '\0' ? ca : NULL;
+    hub->ca_file = certificates();
 }
 
 void hub_release(struct hub_source *hub)

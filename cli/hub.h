@@ -5,7 +5,7 @@
 struct hub_source {
     const char *repo;    /* NULL: a directory */
     char *token;         /* owned; NULL: none */
-    const char *ca_file; /* NULL: the system's */
+    const char *ca_file; /* or a directory; NULL: the system's */
 };
 
 /* The repository or registry name that SOURCE means, or NULL for a directory. "hub:" in front forces it. */

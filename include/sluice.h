@@ -111,7 +111,8 @@ typedef struct sluice_install_options {
     const char *base_url; /* of the hub or a mirror; NULL: the hub's own */
     const char
         *token; /* for private and gated repositories; NULL: none. Sent over https, or to this machine */
-    const char *ca_file;  /* certificates to trust instead of the system's; NULL: the system's */
+    const char *ca_file;  /* certificates to trust instead of the system's, a file or a directory as OpenSSL
+ reads it;  NULL: the system's */
     uint32_t connections; /* requests in flight; 0: 4 */
     uint32_t
         quantize_bits; /* 4 or 8: quantize an unquantized checkpoint (lossy); 0: copy values as they are */

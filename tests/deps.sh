@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages that a purpose needs and that are missing.
 #
-#   tests/deps.sh [--check] PURPOSE...     purposes: build test lint fuzz valgrind arm64
+#   tests/deps.sh [--check] PURPOSE...     purposes: build test nginx lint fuzz valgrind arm64
 #
 # --check installs nothing: it says what is missing and fails. Installing needs root or sudo without a
 # password; where that or apt-get is not to be had, one sentence lists what to install by hand.
@@ -23,6 +23,7 @@ build     pc:hwloc                                libhwloc-dev
 build     pc:libedit                              libedit-dev
 build     pc:libcurl                              libcurl4-openssl-dev
 test      pc:cmocka                               libcmocka-dev
+nginx     file:/usr/sbin/nginx                    nginx-light
 lint      cmd:clang-format                        clang-format
 lint      cmd:clang-tidy                          clang-tidy
 fuzz      cmd:clang                               clang

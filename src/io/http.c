@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { SLOTS_SPARE = 2, STALL_BYTES_PER_S = 1024, PROGRESS_BYTES = 64 << 10, HOST_BYTES = 128 };
 #define NS_PER_MS UINT64_C(1000000)
@@ -54,6 +56,7 @@ struct http_client {
     struct http_options o;
     char *authorization; /* a header line, or NULL */
     char *ca_file;
+    bool ca_is_dir;
     pthread_t thread;
     bool started;
     CURLM *multi;
@@ -236,7 +239,9 @@ static bool set_up(struct slot *s)
     SET(CURLOPT_WRITEDATA, s);
     SET(CURLOPT_PRIVATE, s);
     if (c->ca_file)
-        SET(CURLOPT_CAINFO, c->ca_file);
+        SET(c->ca_is_dir ? CURLOPT_CAPATH : CURLOPT_CAINFO, c->ca_file);
+    if (c->ca_file && c->ca_is_dir) /* the system's file would be trusted beside it */
+        SET(CURLOPT_CAINFO, NULL);
 #undef SET
     return ok;
 }
@@ -376,6 +381,11 @@ static void tell_curl_error(struct slot *s, CURLcode code)
         (void)err_set(&s->why, SLUICE_E_IO,
                       "%s redirects %s to an address that is not https, which is refused",
                       host_of(s->file->url, host) ? host : "the server", s->file->name);
+    else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+        (void)err_set(&s->why, SLUICE_E_IO,
+                      "%s cannot be trusted (%.200s); when it is a mirror of yours, name the certificates to "
+                      "trust in SSL_CERT_FILE",
+                      host_text(s, host), text);
     else
         (void)err_set(&s->why, SLUICE_E_IO, "reading %s from %s: %.200s", s->file->name, host_text(s, host),
                       text);
@@ -549,6 +559,19 @@ static void fill_options(struct http_options *o)
         o->buffer_bytes = 24u << 20;
 }
 
+/* Told here, by name, rather than by a failing handshake. */
+static sluice_status take_certificates(struct http_client *c, sluice_error *err)
+{
+    struct stat info;
+    const char *path = c->o.ca_file;
+    c->o.ca_file = NULL;
+    if (stat(path, &info) != 0 || access(path, R_OK) != 0)
+        return err_errno(err, errno, "cannot read the certificates %.200s that the environment names", path);
+    c->ca_is_dir = S_ISDIR(info.st_mode);
+    c->ca_file = mem_strdup(path);
+    return c->ca_file ? SLUICE_OK : err_memory(err, 0, "a path");
+}
+
 static sluice_status allocate(struct http_client *c, sluice_error *err)
 {
     c->n_slots = c->o.connections + SLOTS_SPARE;
@@ -562,9 +585,8 @@ static sluice_status allocate(struct http_client *c, sluice_error *err)
         return err_memory(err, c->buffers_bytes, "the HTTP buffers");
     for (size_t i = 0; i < c->n_slots; i++)
         c->slots[i].buffer = c->buffers + i * c->piece_bytes;
-    if (c->o.ca_file && !(c->ca_file = mem_strdup(c->o.ca_file)))
-        return err_memory(err, 0, "a path");
-    c->o.ca_file = NULL;
+    if (c->o.ca_file)
+        TRY(take_certificates(c, err));
     if (c->o.token) {
         static const char PREFIX[] = "Authorization: Bearer ";
         size_t room = sizeof PREFIX + strlen(c->o.token);

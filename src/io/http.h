@@ -25,7 +25,8 @@ struct http_client;
 struct http_options {
     const char *token;           /* NULL: none. Sent to the files' own addresses only, never after a redirect
                                     to another host */
-    const char *ca_file;         /* NULL: the system's */
+    const char *ca_file;         /* certificates to trust: a file of them, or a directory as OpenSSL reads it;
+                                    NULL: the system's */
     uint32_t connections;        /* requests in flight: 4 */
     uint64_t buffer_bytes;       /* all buffers together: 24 MiB */
     uint32_t head_bytes;         /* HTTP_HEAD_BYTES; a piece is a multiple of it */

@@ -1,6 +1,7 @@
 /* The stream: modes, marks, white space. */
 #include "text/calls.h"
 
+#include "base/ascii.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -11,6 +12,7 @@ void calls_open(struct calls *c, const struct dialect *dialect, const json_t *to
     *c = (struct calls){.dialect = dialect, .tools = tools, .fn = fn, .user = user};
     c->mode = reasoning && dialect->think_close ? MODE_REASONING : MODE_CONTENT;
     c->started = c->mode == MODE_CONTENT;
+    c->in_header = c->started && dialect->header && tools;
 }
 
 void calls_close(struct calls *c)
@@ -242,6 +244,7 @@ static sluice_status look_in_call(struct calls *c, size_t *used, sluice_error *e
 
 static void act(struct calls *c, const struct mark *mark)
 {
+    c->in_header = c->dialect->header && c->tools && strcmp(mark->text, c->dialect->header) == 0;
     switch (mark->action) {
     case ACT_DROP:
         break;
@@ -257,12 +260,27 @@ static void act(struct calls *c, const struct mark *mark)
     }
 }
 
+/* Nothing but what the name of a tool may have. */
+static bool is_header(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!ascii_is_alnum(text[i]) && text[i] != '_' && text[i] != '-')
+            return false;
+    return n <= CALL_NAME_BYTES_MAX;
+}
+
 static sluice_status look_in_text(struct calls *c, size_t *used, sluice_error *err)
 {
     struct mark marks[CALL_DROPS_MAX + 3];
     size_t n = wanted(c, marks), at = 0, keep = 0;
     const struct mark *mark = find(marks, n, c->held.p, c->held.len, &at, &keep);
-    TRY(text_out(c, c->held.p, mark ? at : keep, err));
+    size_t text = mark ? at : keep;
+    c->in_header = c->in_header && is_header(c->held.p, text);
+    if (c->in_header && !mark) { /* the mark behind it decides */
+        *used = 0;
+        return SLUICE_OK;
+    }
+    TRY(text_out(c, c->held.p, c->in_header ? 0 : text, err));
     *used = mark ? at + strlen(mark->text) : keep;
     if (mark)
         act(c, mark);
@@ -303,7 +321,7 @@ sluice_status calls_finish(struct calls *c, bool cut, sluice_error *err)
 {
     if (c->mode == MODE_CALL)
         TRY(finish_call(c, cut, err));
-    else
+    else if (!cut || !c->in_header)
         TRY(text_out(c, c->held.p, c->held.len, err));
     str_clear(&c->held);
     if (c->mode == MODE_CONTENT && c->n_calls == 0 && c->started)

@@ -31,6 +31,9 @@ struct dialect {
     const char *sign;                     /* a template that contains this speaks it */
     const char *think_open, *think_close; /* NULL: no reasoning */
     const char *call_open, *call_close;   /* around one call, or a section of them; NULL: no calls */
+    /* Behind this mark, and where an answer begins, a name may stand before the next mark: it says what the
+     * message is for, and is no text. NULL: there is no such mark. */
+    const char *header;
     enum call_body body;
     const char *drop[CALL_DROPS_MAX];  /* marks that mean nothing to a reader; NULL-ended */
     const char *marks[CALL_MARKS_MAX]; /* all spellings that may be control tokens; NULL-ended */
@@ -131,6 +134,7 @@ struct calls {
     size_t n_calls;    /* that have begun */
     size_t n_complete; /* and were right to their end */
     bool malformed;
+    bool in_header; /* what is held may be a header */
 };
 
 /* reasoning: the prompt has opened it already. */

@@ -38,6 +38,7 @@ static const struct dialect DIALECTS[] = {
         .think_close = "<|end_message|>",
         .call_open = "<|content_invoke_tool_json|>",
         .call_close = "<|end_message|>",
+        .header = "<|message_model|>",
         .body = BODY_INKLING,
         .drop = {"<|message_model|>", "<|content_text|>", "<|end_message|>"},
         .marks = {"<|message_model|>", "<|content_text|>", "<|content_thinking|>", "<|end_message|>",

@@ -292,7 +292,8 @@ static void body(struct writer *w, enum call_style style, const json_t *function
         dsml_call(w, function, from, to);
         return;
     case BODY_INKLING:
-        json_call(w, function, "args", from, to);
+        from = text(w, from, json_string_value(json_object_get(function, "name")));
+        json_call(w, function, "args", text(w, from, w->dialect->call_open), to);
         return;
     case BODY_TAGGED:
         break;
@@ -312,7 +313,11 @@ uint32_t calls_rule(struct grammar_builder *b, const struct dialect *dialect, en
     uint32_t rule = grammar_rule(b), at = grammar_start(b, rule), again = grammar_position(b);
     bool section = dialect->body == BODY_DSML; /* its marks are around all calls */
     grammar_empty(b, section ? text(&w, text(&w, at, dialect->call_open), "\n") : at, again);
-    uint32_t open = section ? again : text(&w, again, dialect->call_open), close = grammar_position(b);
+    if (dialect->header) /* the prompt may have written it already */
+        grammar_empty(b, text(&w, at, dialect->header), again);
+    bool named = dialect->body == BODY_INKLING; /* before the mark, too */
+    uint32_t open = section || named ? again : text(&w, again, dialect->call_open),
+             close = grammar_position(b);
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
         const char *name = json_string_value(json_object_get(function, "name"));
@@ -327,7 +332,8 @@ uint32_t calls_rule(struct grammar_builder *b, const struct dialect *dialect, en
     }
     uint32_t done = text(&w, close, dialect->call_close);
     grammar_empty(b, done, grammar_end(b, rule));
+    const char *between = dialect->header ? dialect->header : dialect->body == BODY_TAGGED ? "\n" : "";
     if (many)
-        grammar_empty(b, text(&w, done, dialect->body == BODY_TAGGED ? "\n" : ""), again);
+        grammar_empty(b, text(&w, done, between), again);
     return rule;
 }

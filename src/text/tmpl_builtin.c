@@ -114,7 +114,10 @@ sluice_status call_change_case(struct call *c, const struct value *string, enum 
         starts = how == TITLE && (uni_is_space(cp) || (cp < 0x80 && cp && strchr("-([{<", (char)cp)));
         at += used;
     }
-    return call_give(c, builder_done(&b));
+    bool safe = string->safe;
+    *c->out = builder_done(&b);
+    c->out->safe = safe;
+    return SLUICE_OK;
 }
 
 sluice_status call_replace(struct call *c, const struct value *string)
@@ -156,7 +159,7 @@ static sluice_status length(struct call *c)
 {
     const struct value *v = c->self;
     size_t n = 0;
-    if (v->kind == VALUE_LIST) {
+    if (v->kind == VALUE_LIST && v->as.list->shape != SHAPE_GENERATOR) {
         n = v->as.list->n;
     } else if (v->kind == VALUE_DICT) {
         n = v->as.dict->n;
@@ -204,6 +207,7 @@ static sluice_status filter_title(struct call *c)
 {
     struct value string;
     TRY(call_subject(c, &string));
+    string.safe = false; /* Jinja joins it of parts */
     return call_change_case(c, &string, TITLE);
 }
 
@@ -257,23 +261,28 @@ sluice_status call_list(struct call *c)
     return SLUICE_OK;
 }
 
-static sluice_status end_item(struct call *c, bool first)
+static sluice_status filter_first(struct call *c)
 {
-    struct value_list *items = NULL;
+    struct value_list *items = NULL, *own = c->self->kind == VALUE_LIST ? c->self->as.list : NULL;
     TRY(value_iterate(c->r, c->self, &items));
     if (items->n == 0)
         return call_give(c, value_undefined("an item of an empty sequence"));
-    return call_give(c, items->v[first ? 0 : items->n - 1]);
-}
-
-static sluice_status filter_first(struct call *c)
-{
-    return end_item(c, true);
+    if (own && own != items) { /* a generator goes on behind it */
+        own->v = items->v + 1;
+        own->n = own->cap = items->n - 1;
+    }
+    return call_give(c, items->v[0]);
 }
 
 static sluice_status filter_last(struct call *c)
 {
-    return end_item(c, false);
+    struct value_list *items = NULL;
+    if (c->self->kind == VALUE_LIST && c->self->as.list->shape == SHAPE_GENERATOR)
+        return tmpl_fail(c->r, SLUICE_E_FORMAT, "%s has no last item", value_type(c->self));
+    TRY(value_iterate(c->r, c->self, &items));
+    if (items->n == 0)
+        return call_give(c, value_undefined("an item of an empty sequence"));
+    return call_give(c, items->v[items->n - 1]);
 }
 
 /* separators=(item, key) */
@@ -426,26 +435,7 @@ static sluice_status filter_round(struct call *c)
 
 static sluice_status filter_escape(struct call *c)
 {
-    static const struct {
-        char c;
-        const char *with;
-    } ROWS[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
-    struct value string;
-    struct builder b = {.r = c->r};
-    TRY(call_subject(c, &string));
-    TRY(builder_add(&b, "", NULL, true, 0));
-    for (size_t i = 0; i < string.as.text.n; i++) {
-        struct value one = call_cut(&string, i, i + 1);
-        const char *with = NULL;
-        for (size_t k = 0; k < sizeof ROWS / sizeof *ROWS; k++)
-            if (string.as.text.p[i] == ROWS[k].c)
-                with = ROWS[k].with;
-        if (with)
-            TRY(builder_add(&b, with, NULL, false, strlen(with)));
-        else
-            TRY(builder_value(&b, &one));
-    }
-    return call_give(c, builder_done(&b));
+    return value_escape(c->r, c->self, c->out);
 }
 
 static sluice_status filter_indent(struct call *c)
@@ -464,6 +454,7 @@ static sluice_status filter_indent(struct call *c)
             return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "indent's width must be from 0 to 64");
         width = value_string(SPACES, (size_t)n, true);
     }
+    bool safe = string.safe;
     TRY(builder_value(&b, &string));
     TRY(builder_add(&b, "\n", NULL, true, 1));
     string = builder_done(&b);
@@ -477,7 +468,9 @@ static sluice_status filter_indent(struct call *c)
             TRY(builder_value(&b, &width));
         TRY(builder_value(&b, &lines.as.list->v[i]));
     }
-    return call_give(c, builder_done(&b));
+    *c->out = builder_done(&b);
+    c->out->safe = safe;
+    return SLUICE_OK;
 }
 
 static sluice_status filter_format(struct call *c)
@@ -488,7 +481,9 @@ static sluice_status filter_format(struct call *c)
 
 static sluice_status filter_safe(struct call *c)
 {
-    return call_subject(c, c->out);
+    TRY(call_subject(c, c->out));
+    c->out->safe = true;
+    return SLUICE_OK;
 }
 
 /* ---- pairs of a dict ---- */
@@ -506,6 +501,13 @@ sluice_status call_pairs(struct call *c)
         TRY(value_pair(c->r, &dict->keys[i], &dict->values[i], &pair));
         TRY(value_list_add(c->r, c->out->as.list, &pair));
     }
+    return SLUICE_OK;
+}
+
+static sluice_status filter_items(struct call *c)
+{
+    TRY(call_pairs(c));
+    c->out->as.list->shape = SHAPE_GENERATOR;
     return SLUICE_OK;
 }
 
@@ -530,7 +532,7 @@ TEST(test_true, v->kind == VALUE_BOOL && v->as.truth)
 TEST(test_false, v->kind == VALUE_BOOL && !v->as.truth)
 TEST(test_mapping, v->kind == VALUE_DICT)
 TEST(test_sequence,
-     v->kind == VALUE_LIST || v->kind == VALUE_STRING || v->kind == VALUE_DICT || v->kind == VALUE_UNDEFINED)
+     value_has_items(v) || v->kind == VALUE_STRING || v->kind == VALUE_DICT || v->kind == VALUE_UNDEFINED)
 TEST(test_iterable, v->kind == VALUE_LIST || v->kind == VALUE_STRING || v->kind == VALUE_DICT ||
                         v->kind == VALUE_UNDEFINED || v->kind == VALUE_LOOP)
 
@@ -762,7 +764,7 @@ static const struct callable FILTERS[] = {
     {"list", "", call_list, 0},
     {"first", "", filter_first, 0},
     {"last", "", filter_last, 0},
-    {"items", "", call_pairs, 0},
+    {"items", "", filter_items, 0},
     {"tojson", "ensure_ascii,indent,separators,sort_keys", filter_tojson, 0},
 };
 

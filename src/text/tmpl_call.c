@@ -230,6 +230,9 @@ sluice_status tmpl_call_node(struct render *r, const struct node *node, struct v
     for (size_t i = 0; i < node->n_items; i++)
         TRY(tmpl_eval(r, node->items[i], &given[i]));
     r->line = node->line;
+    if (node->kind != NODE_CALL && !node->callable)
+        return tmpl_fail(r, SLUICE_E_UNSUPPORTED, "%s \"%.60s\" is not supported",
+                         node->kind == NODE_TEST ? "test" : "filter", node->name);
     if (node->kind != NODE_CALL)
         return call_row(r, node->callable, &self, node->names, given, node->n_items, out);
     if (method)

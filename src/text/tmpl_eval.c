@@ -133,7 +133,7 @@ sluice_status tmpl_item(struct render *r, const struct value *object, const stru
     }
     if (!value_integer(key, &index))
         return item_attribute(r, object, key, out);
-    if (object->kind == VALUE_LIST) {
+    if (value_has_items(object)) {
         int64_t n = (int64_t)object->as.list->n;
         index += index < 0 ? n : 0;
         if (index >= 0 && index < n)
@@ -185,9 +185,11 @@ static sluice_status slice(struct render *r, const struct node *node, struct val
                              value_type(&part));
     }
     if (object.kind == VALUE_LIST) {
+        if (!value_has_items(&object))
+            return tmpl_fail(r, SLUICE_E_FORMAT, "%s has no items", value_type(&object));
         slice_range((int64_t)object.as.list->n, given, has, &start, &stop, &step);
         TRY(value_list_new(r, 0, out));
-        out->as.list->tuple = object.as.list->tuple;
+        out->as.list->shape = object.as.list->shape;
         for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step)
             TRY(value_list_add(r, out->as.list, &object.as.list->v[i]));
         return SLUICE_OK;
@@ -202,6 +204,7 @@ static sluice_status slice(struct render *r, const struct node *node, struct val
             TRY(builder_value(&b, &c));
         }
         *out = builder_done(&b);
+        out->safe = object.safe;
         return SLUICE_OK;
     }
     return tmpl_fail(r, SLUICE_E_FORMAT, "%s cannot be sliced", value_type(&object));
@@ -285,14 +288,30 @@ static sluice_status float_binary(struct render *r, const char *op, double a, do
 static sluice_status join_lists(struct render *r, const struct value *a, const struct value *b,
                                 struct value *out)
 {
-    if (a->as.list->tuple != b->as.list->tuple)
-        return tmpl_fail(r, SLUICE_E_FORMAT, "a list and a tuple cannot be joined");
+    if (a->as.list->shape != b->as.list->shape || !value_has_items(a))
+        return tmpl_fail(r, SLUICE_E_FORMAT, "%s and %s cannot be joined", value_type(a), value_type(b));
     TRY(value_list_new(r, 0, out));
-    out->as.list->tuple = a->as.list->tuple;
+    out->as.list->shape = a->as.list->shape;
     for (size_t i = 0; i < a->as.list->n; i++)
         TRY(value_list_add(r, out->as.list, &a->as.list->v[i]));
     for (size_t i = 0; i < b->as.list->n; i++)
         TRY(value_list_add(r, out->as.list, &b->as.list->v[i]));
+    return SLUICE_OK;
+}
+
+static sluice_status join_strings(struct render *r, const struct value *a, const struct value *b,
+                                  struct value *out)
+{
+    struct builder builder = {.r = r};
+    struct value parts[2] = {*a, *b};
+    bool safe = a->safe || b->safe;
+    for (size_t i = 0; i < 2; i++) {
+        if (safe)
+            TRY(value_escape(r, i ? b : a, &parts[i]));
+        TRY(builder_value(&builder, &parts[i]));
+    }
+    *out = builder_done(&builder);
+    out->safe = safe;
     return SLUICE_OK;
 }
 
@@ -305,13 +324,14 @@ static sluice_status repeat(struct render *r, const struct value *string, int64_
         TRY(builder_value(&b, string));
     }
     *out = builder_done(&b);
+    out->safe = string->safe;
     return SLUICE_OK;
 }
 
 static sluice_status repeat_list(struct render *r, const struct value *list, int64_t times, struct value *out)
 {
     TRY(value_list_new(r, 0, out));
-    out->as.list->tuple = list->as.list->tuple;
+    out->as.list->shape = list->as.list->shape;
     for (; times > 0 && list->as.list->n; times--)
         for (size_t i = 0; i < list->as.list->n; i++)
             TRY(value_list_add(r, out->as.list, &list->as.list->v[i]));
@@ -332,11 +352,7 @@ static sluice_status arithmetic(struct render *r, const char *op, const struct v
         return float_binary(r, op, value_number(a), value_number(b), &out->as.number);
     }
     if (op[0] == '+' && a->kind == VALUE_STRING && b->kind == VALUE_STRING) {
-        struct builder builder = {.r = r};
-        TRY(builder_value(&builder, a));
-        TRY(builder_value(&builder, b));
-        *out = builder_done(&builder);
-        return SLUICE_OK;
+        return join_strings(r, a, b, out);
     }
     if (op[0] == '+' && a->kind == VALUE_LIST && b->kind == VALUE_LIST)
         return join_lists(r, a, b, out);
@@ -344,11 +360,11 @@ static sluice_status arithmetic(struct render *r, const char *op, const struct v
         return repeat(r, a, y, out);
     if (strcmp(op, "*") == 0 && b->kind == VALUE_STRING && value_integer(a, &x))
         return repeat(r, b, x, out);
-    if (strcmp(op, "*") == 0 && a->kind == VALUE_LIST && value_integer(b, &y))
+    if (strcmp(op, "*") == 0 && value_has_items(a) && value_integer(b, &y))
         return repeat_list(r, a, y, out);
     if (strcmp(op, "%") == 0 && a->kind == VALUE_STRING) {
         struct call c = {.r = r};
-        bool many = b->kind == VALUE_LIST && b->as.list->tuple;
+        bool many = b->kind == VALUE_LIST && b->as.list->shape == SHAPE_TUPLE;
         return call_format(&c, a, many ? b->as.list->v : b, many ? b->as.list->n : 1, out);
     }
     if (a->kind == VALUE_UNDEFINED || b->kind == VALUE_UNDEFINED)
@@ -435,7 +451,7 @@ static sluice_status compare(struct render *r, const struct node *node, struct v
 static sluice_status list(struct render *r, const struct node *node, struct value *out)
 {
     TRY(value_list_new(r, node->n_items, out));
-    out->as.list->tuple = node->flag;
+    out->as.list->shape = node->flag ? SHAPE_TUPLE : SHAPE_LIST;
     for (size_t i = 0; i < node->n_items; i++) {
         struct value v;
         TRY(tmpl_eval(r, node->items[i], &v));

@@ -1,16 +1,12 @@
 /* What the files of the template engine share.
  *
  *     tmpl_lex.c        source to tokens, with Jinja's white-space rules
- *     tmpl_parse.c      tokens to a tree: expressions; unknown filters and tests are refused here, by name
- *     tmpl_statement.c  tokens to a tree: statements
- *     tmpl_value.c      values: truth, equality, order
- *     tmpl_text.c       values as Python prints them, JSON in and out
- *     tmpl_eval.c       expressions
- *     tmpl_call.c       calls: arguments, macros, functions, methods
- *     tmpl_exec.c       statements and output
- *     tmpl_builtin.c    the tables of filters, tests and functions
- *     tmpl_sequence.c   filters over sequences (map, select, sort, …)
- *     tmpl_method.c     the table of methods
+ *     tmpl_parse.c      tokens to a tree: expressions; unknown filters and tests are refused here, by name,
+ * unless a condition stands before them tmpl_statement.c  tokens to a tree: statements tmpl_value.c values:
+ * truth, equality, order tmpl_text.c       values as Python prints them, JSON in and out tmpl_eval.c
+ * expressions tmpl_call.c       calls: arguments, macros, functions, methods tmpl_exec.c       statements and
+ * output tmpl_builtin.c    the tables of filters, tests and functions tmpl_sequence.c   filters over
+ * sequences (map, select, sort, …) tmpl_method.c     the table of methods
  *
  * To add a statement: a row in tmpl_statement.c's STATEMENTS and one in tmpl_exec.c's EXECUTE. To add a
  * filter, test, function or method: a row in its table.
@@ -110,7 +106,8 @@ struct value_text {
 
 struct value {
     enum value_kind kind;
-    bool own; /* scalars and unmarked strings: the template's own */
+    bool own;  /* scalars and unmarked strings: the template's own */
+    bool safe; /* of a string: HTML, as "safe" and "escape" make it; what is added to it is escaped */
     union {
         bool truth;
         int64_t integer;
@@ -125,10 +122,14 @@ struct value {
     } as;
 };
 
+/* What a list is in Python. Views and generators are no JSON, print in no useful way and have no items by
+ * number; a generator is true even when it is empty, has no length, and what is taken from it is gone. */
+enum list_shape { SHAPE_LIST, SHAPE_TUPLE, SHAPE_VIEW, SHAPE_GENERATOR };
+
 struct value_list {
     struct value *v;
     size_t n, cap;
-    bool tuple; /* prints with parentheses, and equals no list */
+    enum list_shape shape;
 };
 
 struct value_dict {
@@ -205,7 +206,7 @@ struct node {
     struct value constant; /* of NODE_CONSTANT; the text of NODE_DATA */
     bool flag;
     /* of filters, tests and calls: items are the arguments as written, names their keywords or NULL */
-    const struct callable *callable;
+    const struct callable *callable; /* NULL of a filter or test: not known */
 };
 
 struct template
@@ -224,6 +225,10 @@ struct parser {
     struct tmpl_arena *arena;
     const struct tmpl_token *t; /* the next token; the last is TMPL_END */
     size_t depth, loops;
+    /* Behind a condition, what is not known fails when it is reached, as in Jinja; elsewhere the template is
+     * refused: this is the first such node. */
+    bool conditional;
+    const struct node *unknown;
     sluice_error *err;
 };
 
@@ -355,8 +360,13 @@ sluice_status value_dict_append(struct render *r, struct value_dict *dict, const
 /* NULL: not there. */
 sluice_status value_dict_get(struct render *r, const struct value_dict *dict, const struct value *key,
                              struct value **found);
-/* What {% for %} walks over: list, dict's keys, string's characters, nothing for undefined. */
+/* What {% for %} walks over: list, dict's keys, string's characters, nothing for undefined. A generator is
+ * empty afterwards. */
 sluice_status value_iterate(struct render *r, const struct value *v, struct value_list **items);
+/* A list or a tuple. */
+bool value_has_items(const struct value *v);
+/* The text of v as HTML; what is safe stays as it is. */
+sluice_status value_escape(struct render *r, const struct value *v, struct value *out);
 /* str(v) as a string value. */
 sluice_status value_text_of(struct render *r, const struct value *v, struct value *out);
 sluice_status value_from_json(struct render *r, const json_t *json, bool own, struct value *out);

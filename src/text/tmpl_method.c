@@ -10,6 +10,24 @@
 
 /* ---- strings ---- */
 
+/* A string made of the object: HTML stays HTML. */
+static sluice_status give_built(struct call *c, const struct builder *b)
+{
+    bool safe = c->self->safe;
+    *c->out = builder_done(b);
+    c->out->safe = safe;
+    return SLUICE_OK;
+}
+
+/* Text that comes into a string; into HTML escaped. */
+static sluice_status put_escaped(struct call *c, struct builder *b, bool safe, const struct value *text)
+{
+    struct value put = *text;
+    if (safe)
+        TRY(value_escape(c->r, text, &put));
+    return builder_value(b, &put);
+}
+
 static sluice_status method_strip(struct call *c)
 {
     TRY(call_need_string(c, c->self, "strip"));
@@ -48,8 +66,15 @@ static sluice_status method_capitalize(struct call *c)
 
 static sluice_status method_replace(struct call *c)
 {
+    struct value with = c->args[1];
+    bool safe = c->self->safe;
     TRY(call_need_string(c, c->self, "replace"));
-    return call_replace(c, c->self);
+    TRY(call_need_string(c, &with, "replace"));
+    if (safe)
+        TRY(value_escape(c->r, &with, &c->args[1]));
+    TRY(call_replace(c, c->self));
+    c->out->safe = safe;
+    return SLUICE_OK;
 }
 
 /* A string or any of a tuple of strings. */
@@ -60,7 +85,7 @@ static sluice_status affix(struct call *c, bool start)
     const struct value *list = &c->args[0], *one = list;
     size_t n = 1;
     bool found = false;
-    if (list->kind == VALUE_LIST) {
+    if (list->kind == VALUE_LIST && list->as.list->shape == SHAPE_TUPLE) {
         one = list->as.list->v;
         n = list->as.list->n;
     }
@@ -148,16 +173,24 @@ static sluice_status need_dict(struct call *c, const char *what)
     return tmpl_fail(c->r, SLUICE_E_FORMAT, "%s needs a dict, not %s", what, value_type(c->self));
 }
 
+static sluice_status view(struct call *c)
+{
+    c->out->as.list->shape = SHAPE_VIEW;
+    return SLUICE_OK;
+}
+
 static sluice_status method_items(struct call *c)
 {
     TRY(need_dict(c, "items"));
-    return call_pairs(c);
+    TRY(call_pairs(c));
+    return view(c);
 }
 
 static sluice_status method_keys(struct call *c)
 {
     TRY(need_dict(c, "keys"));
-    return call_list(c);
+    TRY(call_list(c));
+    return view(c);
 }
 
 static sluice_status method_values(struct call *c)
@@ -167,7 +200,7 @@ static sluice_status method_values(struct call *c)
     TRY(value_list_new(c->r, dict->n, c->out));
     for (size_t i = 0; i < dict->n; i++)
         TRY(value_list_add(c->r, c->out->as.list, &dict->values[i]));
-    return SLUICE_OK;
+    return view(c);
 }
 
 static sluice_status method_get(struct call *c)
@@ -361,9 +394,9 @@ static sluice_status method_join(struct call *c)
         TRY(call_need_string(c, &items->v[i], "join"));
         if (i)
             TRY(builder_value(&b, c->self));
-        TRY(builder_value(&b, &items->v[i]));
+        TRY(put_escaped(c, &b, c->self->safe, &items->v[i]));
     }
-    return call_give(c, builder_done(&b));
+    return give_built(c, &b);
 }
 
 /* Upper case at the start of every run of letters, lower elsewhere. */
@@ -383,7 +416,7 @@ static sluice_status method_title(struct call *c)
         inside = utf8proc_category(one) <= UTF8PROC_CATEGORY_LO && utf8proc_category(one) != 0;
         at += used;
     }
-    return call_give(c, builder_done(&b));
+    return give_built(c, &b);
 }
 
 /* ---- is… ---- */
@@ -491,9 +524,11 @@ static sluice_status partition(struct call *c, bool last)
         parts[2] = call_cut(c->self, end, c->self->as.text.n);
     }
     TRY(value_list_new(c->r, 3, c->out));
-    c->out->as.list->tuple = true;
-    for (size_t i = 0; i < 3; i++)
+    c->out->as.list->shape = SHAPE_TUPLE;
+    for (size_t i = 0; i < 3; i++) {
+        parts[i].safe = c->self->safe;
         TRY(value_list_add(c->r, c->out->as.list, &parts[i]));
+    }
     return SLUICE_OK;
 }
 
@@ -530,7 +565,7 @@ static sluice_status pad(struct call *c, bool left, bool right, const char *with
         TRY(tmpl_step(c->r, 1));
         TRY(builder_value(&b, &fill));
     }
-    return call_give(c, builder_done(&b));
+    return give_built(c, &b);
 }
 
 static sluice_status method_ljust(struct call *c)
@@ -556,7 +591,7 @@ static sluice_status method_zfill(struct call *c)
 /* ---- formatting ---- */
 
 /* One value behind %: s, d, i, r are told apart no further than chat templates need. */
-static sluice_status put_percent(struct call *c, struct builder *b, char type, int precision,
+static sluice_status put_percent(struct call *c, struct builder *b, bool safe, char type, int precision,
                                  const struct value *v)
 {
     char number[512];
@@ -564,7 +599,7 @@ static sluice_status put_percent(struct call *c, struct builder *b, char type, i
     int64_t integer;
     if (type == 's') {
         TRY(value_text_of(c->r, v, &text));
-        return builder_value(b, &text);
+        return put_escaped(c, b, safe, &text);
     }
     if (!value_is_number(v))
         return tmpl_fail(c->r, SLUICE_E_FORMAT, "%%%c needs a number, not %s", type, value_type(v));
@@ -602,11 +637,13 @@ sluice_status call_format(struct call *c, const struct value *format, const stru
             return tmpl_fail(c->r, SLUICE_E_UNSUPPORTED, "this kind of %%-format is not supported");
         if (used == n)
             return tmpl_fail(c->r, SLUICE_E_FORMAT, "not enough arguments for a %%-format");
-        TRY(put_percent(c, &b, text->p[at], precision, &args[used++]));
+        TRY(put_percent(c, &b, format->safe, text->p[at], precision, &args[used++]));
     }
     if (used < n)
         return tmpl_fail(c->r, SLUICE_E_FORMAT, "too many arguments for a %%-format");
+    bool safe = format->safe; /* *out may be the format itself */
     *out = builder_done(&b);
+    out->safe = safe;
     return SLUICE_OK;
 }
 
@@ -654,10 +691,10 @@ static sluice_status method_format(struct call *c)
             return tmpl_fail(c->r, SLUICE_E_FORMAT, "format: a brace is alone");
         TRY(format_field(c, text->p + at + 1, (size_t)(end - text->p) - at - 1, &next, &v));
         TRY(value_text_of(c->r, v, &field));
-        TRY(builder_value(&b, &field));
+        TRY(put_escaped(c, &b, c->self->safe, &field));
         at = (size_t)(end - text->p);
     }
-    return call_give(c, builder_done(&b));
+    return give_built(c, &b);
 }
 
 /* ---- the table ---- */

@@ -159,6 +159,8 @@ static sluice_status call_arguments(struct parser *p, struct node *node)
 static sluice_status check_arguments(const struct parser *p, const struct node *node)
 {
     size_t slots[TMPL_ARGS_MAX], n_slots, which;
+    if (!node->callable)
+        return SLUICE_OK;
     switch (tmpl_bind(node->callable, node->names, node->n_items, slots, &n_slots, &which)) {
     case BIND_OK:
         break;
@@ -177,13 +179,12 @@ static sluice_status check_arguments(const struct parser *p, const struct node *
     return SLUICE_OK;
 }
 
-static sluice_status find_callable(struct parser *p, struct node *node, enum callable_kind kind,
-                                   const char *name)
+static void find_callable(struct parser *p, struct node *node, enum callable_kind kind, const char *name)
 {
-    static const char *const KINDS[] = {"filter", "test", "function"};
     node->name = name;
     node->callable = tmpl_find_callable(kind, name);
-    return node->callable ? SLUICE_OK : parse_refuse(p, node->line, KINDS[kind], name);
+    if (!node->callable && !p->conditional && !p->unknown)
+        p->unknown = node;
 }
 
 static sluice_status filter(struct parser *p, struct node **out)
@@ -192,7 +193,7 @@ static sluice_status filter(struct parser *p, struct node **out)
     const char *name = NULL;
     NEW_NODE(p, NODE_FILTER, &node);
     TRY(parse_expect_name(p, &name));
-    TRY(find_callable(p, node, CALL_FILTER, name));
+    find_callable(p, node, CALL_FILTER, name);
     node->a = *out;
     TRY(parse_raise(p, node, *out));
     *out = node;
@@ -223,12 +224,12 @@ static sluice_status test(struct parser *p, struct node **out)
     bool negated = parse_skip_name(p, "not");
     NEW_NODE(p, NODE_TEST, &node);
     TRY(parse_expect_name(p, &name));
-    TRY(find_callable(p, node, CALL_TEST, name));
+    find_callable(p, node, CALL_TEST, name);
     node->a = *out;
     TRY(parse_raise(p, node, *out));
     if (parse_is_operator(p, "(")) {
         TRY(call_arguments(p, node));
-    } else if (node->callable->parameters[0] && bare_argument(p)) {
+    } else if ((!node->callable || node->callable->parameters[0]) && bare_argument(p)) {
         struct node *value = NULL;
         TRY(parse_primary(p, &value));
         TRY(parse_postfix(p, &value));
@@ -620,10 +621,14 @@ sluice_status parse_disjunction(struct parser *p, struct node **out)
 /* a if b else c */
 sluice_status parse_expression(struct parser *p, struct node **out)
 {
+    const struct node *unknown = p->unknown;
+    bool conditional = p->conditional;
     TRY(parse_enter(p));
     TRY(parse_disjunction(p, out));
     while (parse_skip_name(p, "if")) {
         struct node *node = NULL, *condition = NULL, *otherwise = NULL;
+        p->unknown = unknown; /* the condition comes behind what it decides about */
+        p->conditional = true;
         NEW_NODE(p, NODE_CONDITION, &node);
         TRY(parse_disjunction(p, &condition));
         if (parse_skip_name(p, "else"))
@@ -633,6 +638,7 @@ sluice_status parse_expression(struct parser *p, struct node **out)
         TRY(parse_add_item(p, node, otherwise));
         *out = node;
     }
+    p->conditional = conditional;
     p->depth--;
     return SLUICE_OK;
 }
@@ -669,5 +675,9 @@ sluice_status tmpl_parse(struct tmpl_arena *arena, const struct tmpl_token *toke
                          sluice_error *err)
 {
     struct parser p = {.arena = arena, .t = tokens, .err = err};
-    return parse_statements(&p, out);
+    TRY(parse_statements(&p, out));
+    if (!p.unknown)
+        return SLUICE_OK;
+    return parse_refuse(&p, p.unknown->line, p.unknown->kind == NODE_TEST ? "test" : "filter",
+                        p.unknown->name);
 }

@@ -52,6 +52,24 @@ static sluice_status name_of(struct call *c, const struct value *v, char name[64
 
 /* ---- map, select and their like ---- */
 
+/* The result comes one by one, once. */
+static sluice_status generate(struct call *c)
+{
+    c->out->as.list->shape = SHAPE_GENERATOR;
+    return SLUICE_OK;
+}
+
+/* What is none, or otherwise not true, is taken as empty. */
+static sluice_status items_if_any(struct call *c, struct value_list **items)
+{
+    struct value empty;
+    if (value_truth(c->self))
+        return value_iterate(c->r, c->self, items);
+    TRY(value_list_new(c->r, 0, &empty));
+    *items = empty.as.list;
+    return SLUICE_OK;
+}
+
 /* map(attribute=…, default=…) */
 static sluice_status map_attribute(struct call *c, const struct value_list *items)
 {
@@ -74,14 +92,9 @@ static sluice_status map_attribute(struct call *c, const struct value_list *item
     return SLUICE_OK;
 }
 
-static sluice_status filter_map(struct call *c)
+static sluice_status map_filter(struct call *c, const struct value_list *items)
 {
-    struct value_list *items = NULL;
     char name[64];
-    TRY(value_iterate(c->r, c->self, &items));
-    TRY(value_list_new(c->r, items->n, c->out));
-    if (c->n_args == 0 || c->keywords[0])
-        return map_attribute(c, items);
     TRY(name_of(c, &c->args[0], name));
     for (size_t i = 0; i < items->n; i++) {
         struct value v;
@@ -89,6 +102,15 @@ static sluice_status filter_map(struct call *c)
         TRY(value_list_add(c->r, c->out->as.list, &v));
     }
     return SLUICE_OK;
+}
+
+static sluice_status filter_map(struct call *c)
+{
+    struct value_list *items = NULL;
+    TRY(items_if_any(c, &items));
+    TRY(value_list_new(c->r, items->n, c->out));
+    TRY((c->n_args == 0 || c->keywords[0] ? map_attribute : map_filter)(c, items));
+    return generate(c);
 }
 
 /* Items, or attributes of them, that pass a test (by default: are true). */
@@ -103,7 +125,7 @@ static sluice_status select_items(struct call *c, bool attribute, bool want)
     if (c->n_args > first)
         TRY(name_of(c, &c->args[first], name));
     size_t n_args = c->n_args > first ? c->n_args - first - 1 : 0;
-    TRY(value_iterate(c->r, c->self, &items));
+    TRY(items_if_any(c, &items));
     TRY(value_list_new(c->r, items->n, c->out));
     for (size_t i = 0; i < items->n; i++) {
         struct value v, verdict;
@@ -114,7 +136,7 @@ static sluice_status select_items(struct call *c, bool attribute, bool want)
         if (value_truth(&verdict) == want)
             TRY(value_list_add(c->r, c->out->as.list, &items->v[i]));
     }
-    return SLUICE_OK;
+    return generate(c);
 }
 
 static sluice_status filter_select(struct call *c)
@@ -263,17 +285,21 @@ static sluice_status filter_reverse(struct call *c)
 {
     struct value_list *items = NULL;
     struct builder b = {.r = c->r};
+    bool made = c->self->kind == VALUE_LIST && c->self->as.list->shape == SHAPE_GENERATOR;
     TRY(value_iterate(c->r, c->self, &items));
     if (c->self->kind == VALUE_STRING) {
         TRY(builder_add(&b, "", NULL, true, 0));
         for (size_t i = items->n; i-- > 0;)
             TRY(builder_value(&b, &items->v[i]));
-        return call_give(c, builder_done(&b));
+        bool safe = c->self->safe;
+        *c->out = builder_done(&b);
+        c->out->safe = safe;
+        return SLUICE_OK;
     }
     TRY(value_list_new(c->r, items->n, c->out));
     for (size_t i = items->n; i-- > 0;)
         TRY(value_list_add(c->r, c->out->as.list, &items->v[i]));
-    return SLUICE_OK;
+    return made ? SLUICE_OK : generate(c); /* what cannot be read backwards becomes a list */
 }
 
 /* ---- sets, groups, sums ---- */
@@ -295,7 +321,7 @@ static sluice_status filter_unique(struct call *c)
         TRY(value_list_add(c->r, seen.as.list, &key));
         TRY(value_list_add(c->r, c->out->as.list, &items->v[i]));
     }
-    return SLUICE_OK;
+    return generate(c);
 }
 
 static sluice_status filter_sum(struct call *c)
@@ -342,7 +368,7 @@ static sluice_status filter_batch(struct call *c)
         }
         TRY(value_list_add(c->r, c->out->as.list, &run));
     }
-    return SLUICE_OK;
+    return generate(c);
 }
 
 /* (grouper, list) for every value of the attribute, in order. */

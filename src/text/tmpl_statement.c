@@ -4,6 +4,7 @@
 #include <string.h>
 
 static sluice_status body(struct parser *p, const char *const *ends, struct node **out);
+static sluice_status statements(struct parser *p, const char *const *ends, struct node **out);
 
 static sluice_status end_block(struct parser *p)
 {
@@ -16,20 +17,23 @@ static sluice_status end_block(struct parser *p)
 static sluice_status parse_if(struct parser *p, struct node **out)
 {
     static const char *const ENDS[] = {"elif", "else", "endif", NULL}, *const LAST[] = {"endif", NULL};
+    bool conditional = p->conditional;
     NEW_NODE(p, NODE_IF, out);
+    p->conditional = true;
     do {
         struct node *condition = NULL, *then = NULL;
         TRY(parse_tuple(p, &condition));
         TRY(end_block(p));
-        TRY(body(p, ENDS, &then));
+        TRY(statements(p, ENDS, &then));
         TRY(parse_add_item(p, *out, condition));
         TRY(parse_add_item(p, *out, then));
     } while (parse_skip_name(p, "elif"));
     if (parse_skip_name(p, "else")) {
         TRY(end_block(p));
-        TRY(body(p, LAST, &(*out)->b));
+        TRY(statements(p, LAST, &(*out)->b));
         TRY(parse_raise(p, *out, (*out)->b));
     }
+    p->conditional = conditional;
     p->t++; /* endif */
     return end_block(p);
 }
@@ -282,7 +286,7 @@ static sluice_status one(struct parser *p, struct node **out)
 }
 
 /* Statements until one of `ends` comes ({% and the name are read up to the name), or the end (ends NULL). */
-static sluice_status body(struct parser *p, const char *const *ends, struct node **out)
+static sluice_status statements(struct parser *p, const char *const *ends, struct node **out)
 {
     TRY(parse_enter(p));
     NEW_NODE(p, NODE_BODY, out);
@@ -303,6 +307,16 @@ static sluice_status body(struct parser *p, const char *const *ends, struct node
         TRY(one(p, &node));
         TRY(parse_add_item(p, *out, node));
     }
+}
+
+/* The body of anything but a condition is looked at as a whole again. */
+static sluice_status body(struct parser *p, const char *const *ends, struct node **out)
+{
+    bool conditional = p->conditional;
+    p->conditional = false;
+    TRY(statements(p, ends, out));
+    p->conditional = conditional;
+    return SLUICE_OK;
 }
 
 sluice_status parse_statements(struct parser *p, struct node **out)

@@ -155,7 +155,9 @@ static sluice_status put_python(struct builder *b, const struct value *v, int de
     if (v->kind == VALUE_UNDEFINED)
         return put(b, "Undefined", false);
     if (v->kind == VALUE_LIST) {
-        bool tuple = v->as.list->tuple;
+        bool tuple = v->as.list->shape == SHAPE_TUPLE;
+        if (!value_has_items(v))
+            return tmpl_fail(b->r, SLUICE_E_UNSUPPORTED, "%s has no text", value_type(v));
         TRY(put(b, tuple ? "(" : "[", false));
         for (size_t i = 0; i < v->as.list->n; i++) {
             TRY(put(b, i ? ", " : "", false));
@@ -192,6 +194,36 @@ sluice_status value_text_of(struct render *r, const struct value *v, struct valu
     else
         TRY(put_python(&b, v, 0));
     *out = builder_done(&b);
+    return SLUICE_OK;
+}
+
+sluice_status value_escape(struct render *r, const struct value *v, struct value *out)
+{
+    static const struct {
+        char c;
+        const char *with;
+    } ROWS[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
+    struct value string;
+    struct builder b = {.r = r};
+    TRY(value_text_of(r, v, &string));
+    if (string.safe) {
+        *out = string;
+        return SLUICE_OK;
+    }
+    TRY(builder_add(&b, "", NULL, true, 0));
+    for (size_t i = 0; i < string.as.text.n; i++) {
+        struct value one = call_cut(&string, i, i + 1);
+        const char *with = NULL;
+        for (size_t k = 0; k < sizeof ROWS / sizeof *ROWS; k++)
+            if (string.as.text.p[i] == ROWS[k].c)
+                with = ROWS[k].with;
+        if (with)
+            TRY(builder_add(&b, with, NULL, false, strlen(with)));
+        else
+            TRY(builder_value(&b, &one));
+    }
+    *out = builder_done(&b);
+    out->safe = true;
     return SLUICE_OK;
 }
 
@@ -354,7 +386,9 @@ static sluice_status json_out(struct json_writer *w, const struct value *v, int 
     case VALUE_DICT:
         return json_dict_out(w, v->as.dict, depth);
     case VALUE_LIST:
-        break;
+        if (value_has_items(v))
+            break;
+        return tmpl_fail(w->b.r, SLUICE_E_FORMAT, "tojson of %s", value_type(v));
     default:
         return tmpl_fail(w->b.r, SLUICE_E_FORMAT, "tojson of something that is %s", value_type(v));
     }

@@ -32,7 +32,8 @@ const char *value_type(const struct value *v)
     static const char *const NAMES[] = {"nothing",  "undefined", "none",      "a boolean", "an integer",
                                         "a float",  "a string",  "a list",    "a dict",    "a namespace",
                                         "the loop", "a macro",   "a function"};
-    return NAMES[v->kind];
+    static const char *const SHAPES[] = {"a list", "a tuple", "a view of a dict", "a generator"};
+    return v->kind == VALUE_LIST ? SHAPES[v->as.list->shape] : NAMES[v->kind];
 }
 
 /* ---- numbers and truth ---- */
@@ -73,7 +74,7 @@ bool value_truth(const struct value *v)
     case VALUE_STRING:
         return v->as.text.n != 0;
     case VALUE_LIST:
-        return v->as.list->n != 0;
+        return v->as.list->n != 0 || v->as.list->shape == SHAPE_GENERATOR;
     case VALUE_DICT:
         return v->as.dict->n != 0;
     case VALUE_NAMESPACE:
@@ -93,7 +94,7 @@ static sluice_status equal_at(struct render *r, const struct value *a, const str
 static sluice_status equal_lists(struct render *r, const struct value_list *a, const struct value_list *b,
                                  int depth, bool *equal)
 {
-    *equal = a->n == b->n && a->tuple == b->tuple;
+    *equal = a == b || (a->n == b->n && a->shape == b->shape && a->shape != SHAPE_GENERATOR);
     for (size_t i = 0; i < a->n && *equal; i++)
         TRY(equal_at(r, &a->v[i], &b->v[i], depth + 1, equal));
     return SLUICE_OK;
@@ -188,7 +189,8 @@ sluice_status value_order(struct render *r, const struct value *a, const struct 
             *order = value_number(a) < value_number(b) ? -1 : value_number(a) > value_number(b);
         return SLUICE_OK;
     }
-    if (a->kind == VALUE_LIST && b->kind == VALUE_LIST && a->as.list->tuple == b->as.list->tuple)
+    if (a->kind == VALUE_LIST && b->kind == VALUE_LIST && a->as.list->shape == b->as.list->shape &&
+        value_has_items(a))
         return order_lists(r, a->as.list, b->as.list, order);
     if (a->kind != VALUE_STRING || b->kind != VALUE_STRING)
         return tmpl_fail(r, SLUICE_E_FORMAT, "%s and %s have no order", value_type(a), value_type(b));
@@ -222,10 +224,20 @@ sluice_status value_contains(struct render *r, const struct value *container, co
         return SLUICE_OK;
     }
     struct value_list *list = NULL;
+    size_t i = 0;
     TRY(value_iterate(r, container, &list));
-    for (size_t i = 0; i < list->n && !*found; i++)
-        TRY(value_equal(r, &list->v[i], item, found));
+    while (i < list->n && !*found)
+        TRY(value_equal(r, &list->v[i++], item, found));
+    if (container->kind == VALUE_LIST && list != container->as.list) { /* the generator goes on behind it */
+        container->as.list->v = list->v + i;
+        container->as.list->n = container->as.list->cap = list->n - i;
+    }
     return SLUICE_OK;
+}
+
+bool value_has_items(const struct value *v)
+{
+    return v->kind == VALUE_LIST && v->as.list->shape <= SHAPE_TUPLE;
 }
 
 /* ---- lists and dicts ---- */
@@ -264,7 +276,7 @@ sluice_status value_list_add(struct render *r, struct value_list *list, const st
 sluice_status value_pair(struct render *r, const struct value *a, const struct value *b, struct value *out)
 {
     TRY(value_list_new(r, 2, out));
-    out->as.list->tuple = true;
+    out->as.list->shape = SHAPE_TUPLE;
     TRY(value_list_add(r, out->as.list, a));
     return value_list_add(r, out->as.list, b);
 }
@@ -327,12 +339,18 @@ sluice_status value_iterate(struct render *r, const struct value *v, struct valu
 {
     struct value list = {0};
     *items = NULL;
-    if (v->kind == VALUE_LIST) {
+    if (v->kind == VALUE_LIST && v->as.list->shape != SHAPE_GENERATOR) {
         *items = v->as.list;
         return SLUICE_OK;
     }
     TRY(value_list_new(r, 0, &list));
     *items = list.as.list;
+    if (v->kind == VALUE_LIST) {
+        **items = *v->as.list;
+        (*items)->shape = SHAPE_LIST;
+        v->as.list->n = v->as.list->cap = 0;
+        return SLUICE_OK;
+    }
     if (v->kind == VALUE_DICT) {
         for (size_t i = 0; i < v->as.dict->n; i++)
             TRY(value_list_add(r, *items, &v->as.dict->keys[i]));

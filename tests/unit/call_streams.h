@@ -91,6 +91,19 @@ static const struct call_stream {
      "<|content_thinking|>deep<|end_message|><|message_model|><|content_text|>Well.<|end_message|>"
      "<|message_model|><|content_invoke_tool_json|>{\"name\":\"now\",\"args\":{}}<|end_message|>",
      "R deep|T Well.|C now {}.|"},
+    /* what a message is for */
+    {"inkling", false,
+     "now<|content_invoke_tool_json|>{\"name\":\"now\",\"args\":{}}<|end_message|><|message_model|>get_"
+     "weather"
+     "<|content_invoke_tool_json|>{\"name\":\"get_weather\",\"args\":{\"city\":\"x\"}}<|end_message|>",
+     "C now {}.|C get_weather {\"city\":\"x\"}.|"},
+    {"inkling", true,
+     "deep<|end_message|><|message_model|>now<|content_invoke_tool_json|>{\"name\":\"now\","
+     "\"args\":{}}<|end_message|>",
+     "R deep|C now {}.|"},
+    {"inkling", false, "<|content_text|>now<|end_message|>", "T now|"},
+    {"inkling", false, "<|message_model|>now then<|content_text|>", "T now then|"},
+    {"inkling", false, "now", "T now|"},
     /* JSON: order, layout, escapes, what is no part of a call */
     {"tagged", false, "<tool_call>{\"arguments\": {\"city\": \"x\"}, \"name\": \"get_weather\"}</tool_call>",
      "C get_weather {\"city\":\"x\"}.|"},

@@ -77,8 +77,8 @@ static inline sluice_status hub_install(const struct hub_run *run, sluice_instal
 /* Proxies of the tester's environment must not stand between the tests and loopback. */
 static inline void hub_unset_proxies(void)
 {
-    static const char *const NAMES[] = {"http_proxy", "https_proxy", "all_proxy",
-                                        "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"};
+    static const char *const NAMES[] = {"http_proxy",  "https_proxy", "all_proxy", "HTTP_PROXY",
+                                        "HTTPS_PROXY", "ALL_PROXY",   "no_proxy",  "NO_PROXY"};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         (void)unsetenv(NAMES[i]);
 }

@@ -354,6 +354,27 @@ static void nobody_answers(void **state)
     assert_fails(hub_install(&run, NULL, err), SLUICE_E_IO, "reading config.json from http://127.0.0.1");
 }
 
+/* The server takes whole addresses as well, as proxies do; the host in them is nowhere to be found. */
+static void proxies_of_the_environment_are_used(void **state)
+{
+    (void)state;
+    char *output = output_path(), proxy[64];
+    struct hub_run run = hub_run_to(output, &hub);
+    run.limits.attempts = 1;
+    run.url = "http://hub.invalid";
+    assert_fails(hub_install(&run, NULL, err), SLUICE_E_IO, "reading config.json from http://hub.invalid");
+    (void)snprintf(proxy, sizeof proxy, "http://127.0.0.1:%u", hub.port);
+    assert_int_equal(setenv("http_proxy", proxy, 1), 0);
+    assert_ok(hub_install(&run, NULL, err));
+    assert_whole(output);
+    hub_wipe(output);
+    assert_int_equal(setenv("no_proxy", "hub.invalid", 1), 0);
+    assert_fails(hub_install(&run, NULL, err), SLUICE_E_IO, "reading config.json from http://hub.invalid");
+    (void)unsetenv("no_proxy");
+    (void)unsetenv("http_proxy");
+    hub_wipe(output);
+}
+
 /* ---- cancelling ---- */
 
 static volatile int stop;
@@ -397,6 +418,7 @@ int main(void)
         cmocka_unit_test(refuses_bad_names),
         cmocka_unit_test(revisions_are_held),
         cmocka_unit_test(nobody_answers),
+        cmocka_unit_test(proxies_of_the_environment_are_used),
         cmocka_unit_test(cancel_pauses),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -161,6 +161,24 @@ TEMPLATES = [
     "{{ 'é\u2028😀<'|tojson(ensure_ascii=true) }} {{ nested|tojson(separators=(',', ':')) }} {{ nested|tojson(indent=2, separators=[', ', '=']) }} {{ '\x7f'|tojson(true) }}",
     "{{ 'Ab' is lower }} {{ 'ab' is lower }} {{ 'AB' is upper }} {{ 1 is sameas 1 }} {{ list is sameas list }} {{ 2 is gt 1 }} {{ 2 is le 1 }} {{ 'a' is lt 'b' }}",
     "{% set ns = namespace() %}{% set ns.a = 1 %}{{ ns['a'] }}{{ ns.b is defined }}", "{% set a %}x{% endset %}{% set b = a ~ '!' %}{{ b|length }}",
+    # generators: true, of no length, gone once they are read
+    "{{ 'a' if list|select('>', 9) else 'b' }} {{ 'a' if list|select('>', 9)|list else 'b' }} {{ 'a' if [1]|unique and [1]|batch(2) and nested|items else 'b' }}",
+    "{% set g = list|select('odd') %}{{ g|list }} {{ g|list }} {{ g|first is defined }}", "{% set g = list|map('string') %}{{ g|first }} {{ g|join }} {{ g|join }}",
+    "{% set g = list|reject('odd') %}{{ 2 in g }} {{ g|list }} {{ 9 in g }}", "{% for x in list|map('string') %}{{ x }}{{ loop.last }}{{ loop.length }}{% endfor %}",
+    "{{ nothing|map('upper')|list }} {{ nothing|selectattr('a')|list }} {{ zero|reject|list }} {{ no|rejectattr('a')|list }} {{ nope|select|list }}",
+    "{{ list|select|length }}", "{{ list|map('string')|tojson }}", "{{ nested|items|tojson }}", "{{ list|select|last }}", "{{ list|reverse|length }}", "{{ list|unique|tojson }}",
+    "{{ list|reverse|tojson }}", "{{ list|select|reverse }} {{ list|select|sort }} {{ 'abc'|reverse }}", "{{ nested.items()|tojson }}", "{{ nested.keys()|length }} {{ nested.values()|list }}",
+    "{{ nested.keys()[0] is defined }} {{ (list|select)[0] is defined }}", "{{ (list|select)[:1] }}", "{{ nested.keys() + ['a'] }}", "{{ (list|select) + (list|select) }}", "{{ (list|select) == (list|select) }}",
+    "{{ list|select is sequence }} {{ list|select is iterable }} {{ nested.keys() is sequence }} {{ nested.keys() is iterable }}", "{{ 'abc'.startswith(('x', 'a')) }} {{ 'abc'.startswith(['a']) }}",
+    # HTML: what is added to it is escaped
+    "{{ 'a<'|safe + '<b' }} {{ '<a' + 'b<'|safe }} {{ '<' ~ '<'|safe }} {{ ('<'|safe)|upper + '<' }} {{ '<'|safe * 2 + '<' }}", "{{ ('<a'|e + '&') }} {{ '<'|e|e }} {{ '<'|safe|e }} {{ nothing|e + '<' }}",
+    "{{ ('<%s>'|safe) % '<' }} {{ ('<%s>'|safe) % ('<'|safe) }} {{ '%s'|safe|format('<') }} {{ '<{}>'|safe }} {{ '{}' % () }}", "{{ ('<{}>'|safe).format('<') }} {{ ('<'|safe).join(['<', 'b']) }} {{ ['<'|safe, '<']|join('<') }}",
+    "{{ ('a<'|safe).replace('a', '<') }} {{ ('a<'|safe)|replace('a', '<') + '<' }} {{ ('a<'|safe).strip('a') + '<' }} {{ ('a<b'|safe).split('<')[0] + '<' }}", "{{ ('a<'|safe)[0] + '<' }} {{ ('ab<'|safe)[1:] + '<' }} {{ ('a'|safe).title() + '<' }} {{ ('a'|safe)|title + '<' }} {{ ('a'|safe)|trim + '<' }}",
+    "{% for c in 'a<'|safe %}{{ c + '<' }}{% endfor %} {{ ('a'|safe)|indent + '<' }} {{ ('a'|safe)|reverse + '<' }} {{ ('a'|safe).center(3) + '<' }} {{ ('a'|safe)|string + '<' }} {{ {'a': '<'|safe}|tojson + '<' }}",
+    "{% macro m() %}a{% endmacro %}{{ m() + '<' }} {% set b %}a{% endset %}{{ b + '<' }} {{ ('<'|safe) == '<' }} {{ '<' in '<'|safe }} {{ ('a'|safe).capitalize() + '<' }} {{ ('a='|safe).partition('=')[1] + '<' }}",
+    # what is not known fails behind a condition only when it is reached
+    "{% if no %}{{ n|urlize2 }}{% elif yes %}a{% else %}{{ n is strange }}{% endif %}", "{% if yes %}{{ n|urlize2 }}{% endif %}", "{{ 'a' if yes else n|urlize2 }}", "{{ n|urlize2 if no else 'b' }}", "{{ n|urlize2 if yes else 'b' }}",
+    "{% if yes or n is strange %}a{% endif %}", "{% if no %}{% for x in list|urlize2 %}{% endfor %}{% endif %}b", "{% if n is strange 1 %}a{% endif %}", "{% if no %}{{ n is strange 1 }}{% endif %}c",
     # errors that the template raises
     "{{ raise_exception('Roles must alternate') }}", "{% if messages is undefined %}{{ raise_exception('x' ~ n) }}{% endif %}",
 ]

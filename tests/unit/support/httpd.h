@@ -356,7 +356,7 @@ static inline void *httpd_serve(void *user)
         unsigned active = atomic_fetch_add(&s->active, 1) + 1;
         if (active > atomic_load(&s->peak))
             atomic_store(&s->peak, active);
-        for (int i = 0; r.first > 0 && i < 20000 && atomic_load(&s->peak) < atomic_load(&s->together); i++)
+        for (int i = 0; r.first > 0 && i < 1000 && atomic_load(&s->peak) < atomic_load(&s->together); i++)
             httpd_sleep_ms(1);
         if (atomic_load(&s->pause_us) > 0)
             (void)usleep((useconds_t)atomic_load(&s->pause_us));
