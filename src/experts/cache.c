@@ -622,10 +622,15 @@ void experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *fr
     uint32_t at = 0;
     reads_look(cache->reads);
     (void)pthread_mutex_lock(&cache->lock);
+    for (uint32_t i = 0; i < n;
+         i++) /* once: a read may land at any time, and nothing may change its kind below */
+        (void)is_resident(cache, layer, from[i]);
     for (int wanted = HERE; wanted < KINDS; wanted++)
         for (uint32_t i = 0; i < n; i++) {
             const int32_t slot = cache->where[expert_index(cache, layer, from[i])];
-            const int kind = is_resident(cache, layer, from[i]) ? HERE : slot != NO_SLOT ? COMING : MISSING;
+            const bool here =
+                slot != NO_SLOT && slot_at(cache, layer, (uint32_t)slot)->state == SLOT_RESIDENT;
+            const int kind = here ? HERE : slot != NO_SLOT ? COMING : MISSING;
             if (kind == wanted)
                 to[at++] = from[i];
         }

@@ -30,7 +30,8 @@ static float *mixed_floats(size_t n)
 static void compare_quantized(const struct cpu_kernels *isa, uint32_t bits, uint32_t group, uint32_t groups,
                               uint32_t rows, bool extreme, bool wide)
 {
-    const uint32_t cols = group * groups, outputs = 19;
+    /* One row of x takes four runs of 16 rows of weights at once, where there are as many. */
+    const uint32_t cols = group * groups, outputs = rows == 1 ? 83 : 19;
     struct stored m = random_affine(outputs, cols, bits, group);
     float *x = extreme ? mixed_floats((size_t)rows * cols) : random_floats((size_t)rows * cols, 3);
     memset(x, 0, group * sizeof *x);

@@ -469,6 +469,36 @@ static void a_fill_under_way_is_joined_and_sorted_between(void **state)
     close_fixture(&f);
 }
 
+/* Reads land while the experts are sorted: each must come out once all the same. */
+static void sorting_loses_nobody(void **state)
+{
+    (void)state;
+    enum { EXPERTS = 64, ROUNDS = 40 };
+    uint16_t from[EXPERTS], sorted[EXPERTS];
+    for (uint16_t e = 0; e < EXPERTS; e++)
+        from[e] = e;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct fixture f;
+        struct lease_stats filled = {0};
+        open_fixture_with(&f, 60, 0, SLUICE_IO_THREADS, SLUICE_EVICT_LRU);
+        assert_int_equal(f.store->n_experts, EXPERTS);
+        experts_fill(f.cache, (uint32_t)round % f.store->n_layers, &filled);
+        bool busy;
+        do {
+            bool seen[EXPERTS] = {false};
+            busy = reads_busy(f.reads) > 0;
+            memset(sorted, 0xff, sizeof sorted);
+            experts_sort(f.cache, (uint32_t)round % f.store->n_layers, from, EXPERTS, sorted);
+            for (int i = 0; i < EXPERTS; i++) {
+                assert_in_range(sorted[i], 0, EXPERTS - 1);
+                assert_false(seen[sorted[i]]);
+                seen[sorted[i]] = true;
+            }
+        } while (busy);
+        close_fixture(&f);
+    }
+}
+
 static void a_failed_fill_is_read_again_by_its_request(void **state)
 {
     (void)state;
@@ -524,6 +554,7 @@ int main(void)
         cmocka_unit_test(residents_are_sorted_first),
         cmocka_unit_test(empty_slots_are_filled_and_nothing_is_evicted),
         cmocka_unit_test(a_fill_under_way_is_joined_and_sorted_between),
+        cmocka_unit_test(sorting_loses_nobody),
         cmocka_unit_test(a_failed_fill_is_read_again_by_its_request),
         cmocka_unit_test(a_guess_is_taken_over_and_evicts_nothing),
         cmocka_unit_test(a_guess_under_way_is_joined),
