@@ -166,6 +166,26 @@ static void slow_drip_is_endured(void **state)
 
 /* ---- what does not pass ---- */
 
+/* It never stalls, and would take two seconds a piece. */
+static void a_request_that_lasts_too_long_is_given_up(void **state)
+{
+    (void)state;
+    char *output = output_path();
+    struct hub_run run = hub_run_to(output, &hub);
+    run.limits.attempts = 2;
+    run.limits.whole_ms = (uint32_t)scaled(400, 1200);
+    httpd_strike(&hub, HTTPD_DRIP, 30, 1000000);
+    sluice_error e = {0};
+    assert_int_equal(hub_install(&run, NULL, &e), SLUICE_E_IO);
+    assert_non_null(strstr(e.detail, "timed out"));
+    httpd_strike(&hub, HTTPD_GOOD, 0, 0);
+    run.limits.whole_ms = hub_limits().whole_ms;
+    run.install.resume = true;
+    assert_ok(hub_install(&run, NULL, err));
+    assert_whole(output);
+    hub_wipe(output);
+}
+
 static void lasting_faults_are_told(void **state)
 {
     (void)state;
@@ -411,6 +431,7 @@ int main(void)
         cmocka_unit_test(passing_faults_are_ridden_out),
         cmocka_unit_test(slow_drip_is_endured),
         cmocka_unit_test(lasting_faults_are_told),
+        cmocka_unit_test(a_request_that_lasts_too_long_is_given_up),
         cmocka_unit_test(corruption_is_found),
         cmocka_unit_test(corrupt_small_files_are_found),
         cmocka_unit_test(redirects_drop_the_token),
