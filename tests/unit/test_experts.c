@@ -475,8 +475,8 @@ static void sorting_loses_nobody(void **state)
     (void)state;
     enum { EXPERTS = 64, ROUNDS = 40 };
     uint16_t from[EXPERTS], sorted[EXPERTS];
-    for (uint16_t e = 0; e < EXPERTS; e++)
-        from[e] = e;
+    for (int e = 0; e < EXPERTS; e++)
+        from[e] = (uint16_t)e;
     for (int round = 0; round < ROUNDS; round++) {
         struct fixture f;
         struct lease_stats filled = {0};
