@@ -276,7 +276,7 @@ static int run(void *options, const struct parse *parse)
         printer.list = json_array();
     engine_log(&o->engine, o->quiet);
     sluice_status status = sluice_bench(o->install, &o->engine, &bench, on_row, &printer, &error);
-    progress_end(&progress);
+    progress_end();
     if (status != SLUICE_OK) {
         json_decref(printer.list);
         return fail_error(&error);

@@ -193,7 +193,7 @@ static int check(struct check_options *o, const sluice_tokenizer *tokenizer, con
     engine_log(&o->engine, o->quiet);
     o->engine.watch = progress_watch(&progress, o->quiet);
     sluice_status status = sluice_check(o->install, &o->engine, prompts->items, prompts->n, &report, &error);
-    progress_end(&progress);
+    progress_end();
     if (status != SLUICE_OK)
         return fail_error(&error);
     /* Written so that a NaN fails. */

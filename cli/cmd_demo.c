@@ -136,7 +136,7 @@ static int install(const struct demo_options *o, bool overwrite)
         options.resume = true;
         status = sluice_install(&options, NULL, &error);
     }
-    progress_end(&progress);
+    progress_end();
     return status == SLUICE_OK ? EXIT_DONE : fail_error(&error);
 }
 
@@ -149,7 +149,7 @@ static int provide_install(const struct demo_options *o, const struct parse *par
         return install(o, false);
     sluice_watch watch = progress_watch(&progress, o->quiet);
     sluice_status status = sluice_verify(o->output, &watch, NULL, &error);
-    progress_end(&progress);
+    progress_end();
     if (status == SLUICE_OK)
         return EXIT_DONE;
     bool damaged = status == SLUICE_E_CORRUPT || status == SLUICE_E_FORMAT;

@@ -219,7 +219,7 @@ static int install(const struct install_options *o, const struct hub_source *hub
         .watch = o->json ? progress_watch_json(&progress, o->quiet) : progress_watch(&progress, o->quiet),
     };
     sluice_status status = sluice_install(&wanted, &report, &error);
-    progress_end(&progress);
+    progress_end();
     if (status == SLUICE_E_CANCELLED && !o->dry_run) {
         fail("interrupted; the same command with --resume goes on from here");
         return EXIT_INTERRUPTED;

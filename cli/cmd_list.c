@@ -261,7 +261,7 @@ static int verify(const struct import_options *o)
     sluice_error error;
     sluice_watch watch = progress_watch(&progress, o->quiet);
     sluice_status status = sluice_verify(o->dir, &watch, NULL, &error);
-    progress_end(&progress);
+    progress_end();
     return status == SLUICE_OK ? EXIT_DONE : fail_error(&error);
 }
 

@@ -59,7 +59,7 @@ static int run(void *options, const struct parse *parse)
     sluice_watch watch = progress_watch(&progress, o->quiet);
     watch.progress = NULL; /* it counts rows, not bytes; the whole takes seconds */
     sluice_status status = sluice_probe(o->directory, &watch, &report, &error);
-    progress_end(&progress);
+    progress_end();
     if (status != SLUICE_OK)
         return fail_error(&error);
     if (!o->quiet && report.why_not[0] != '\0')

@@ -101,7 +101,7 @@ static int run(void *options, const struct parse *parse)
     clock_gettime(CLOCK_MONOTONIC, &from);
     sluice_status status = sluice_synth(&wanted, &report, &error);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    progress_end(&progress);
+    progress_end();
     if (status == SLUICE_E_CANCELLED) {
         fail("interrupted; the same command with --discard starts again");
         return EXIT_INTERRUPTED;

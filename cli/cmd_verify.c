@@ -35,7 +35,7 @@ static int run(void *options, const struct parse *parse)
     (void)parse;
     sluice_watch watch = progress_watch(&progress, o->quiet);
     sluice_status status = sluice_verify(o->install, &watch, &report, &error);
-    progress_end(&progress);
+    progress_end();
     if (o->json && status != SLUICE_E_CANCELLED)
         out_json(json_pack("{s:s, s:b, s:I, s:I, s:b, s:s*}", "install", o->install, "ok",
                            status == SLUICE_OK, "files", (json_int_t)report.files, "bytes",

@@ -239,7 +239,7 @@ static void log_record(void *user, sluice_log_level level, const char *record)
                                          [SLUICE_LOG_INFO] = "Info",
                                          [SLUICE_LOG_DEBUG] = "Debug"};
     (void)user;
-    progress_clear();
+    progress_end();
     notice("%s: %s", titles[level], record);
 }
 
@@ -276,7 +276,7 @@ int engine_open(const char *install, sluice_engine_options *options, bool quiet,
         options->watch = progress_watch(&progress, quiet);
         engine_log(options, quiet);
         status = sluice_engine_open(install, options, engine, &error);
-        progress_end(&progress);
+        progress_end();
         options->watch = (sluice_watch){0};
     }
     if (status == SLUICE_OK)

@@ -104,13 +104,7 @@ sluice_watch progress_watch_json(struct progress *progress, bool quiet)
     return watch;
 }
 
-void progress_end(struct progress *progress)
-{
-    (void)progress;
-    progress_clear();
-}
-
-void progress_clear(void)
+void progress_end(void)
 {
     if (!atomic_exchange(&drawn, false))
         return;

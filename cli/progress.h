@@ -20,9 +20,8 @@ struct progress {
 sluice_watch progress_watch(struct progress *progress, bool quiet);
 /* The same as lines of JSON on standard error, one a second, for programs. */
 sluice_watch progress_watch_json(struct progress *progress, bool quiet);
-/* Call before anything else is printed: clears the line. */
-void progress_end(struct progress *progress);
-/* The same in the middle of an operation, from any thread: the line is drawn again with the next report. */
-void progress_clear(void);
+/* Call before anything else is printed, from any thread: clears the line. In the middle of an operation it is
+ * drawn again with the next report. */
+void progress_end(void);
 
 #endif

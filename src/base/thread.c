@@ -158,23 +158,28 @@ uint32_t thread_available(void)
     return n;
 }
 
+int thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+    sigset_t all, old;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    int failed = pthread_create(thread, NULL, fn, arg);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return failed;
+}
+
 /* The caller's thread keeps its freedom and is lane 0; the workers get the other cores, one each. */
 static int start_workers(struct pool *pool, struct cores *cores)
 {
     int failed = 0;
-    /* Signals belong to the caller's threads, never to a worker. */
-    sigset_t all, old;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     while (pool->n_workers + 1 < pool->lanes && !failed) {
         struct worker *worker = &pool->workers[pool->n_workers];
         worker->pool = pool;
-        failed = fault_hit(FAULT_ALLOC) ? ENOMEM : pthread_create(&worker->thread, NULL, worker_main, worker);
+        failed = fault_hit(FAULT_ALLOC) ? ENOMEM : thread_start(&worker->thread, worker_main, worker);
         pool->n_workers += !failed;
         if (!failed)
             (void)cores_bind(cores, worker->thread, pool->n_workers);
     }
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     return failed;
 }
 

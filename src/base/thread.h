@@ -14,6 +14,8 @@
 
 #include "base/err.h"
 
+#include <pthread.h>
+
 struct pool;
 typedef void (*pool_fn)(void *arg, uint32_t lane, uint32_t lanes);
 
@@ -31,6 +33,9 @@ void pool_run_parts(struct pool *pool, uint32_t parts, pool_fn fn, void *arg);
 /* The share [*begin, *end) of n items that lane gets: contiguous, in whole units of `grain` (only the last of
  * all may be cut short), and the lanes' numbers of units differ by at most one. */
 void pool_share(size_t n, size_t grain, uint32_t lane, uint32_t lanes, size_t *begin, size_t *end);
+
+/* A thread that takes no signals: they belong to the caller's. Returns 0 or what pthread_create() does. */
+int thread_start(pthread_t *thread, void *(*fn)(void *), void *arg);
 
 /* Cores that the calling thread may use (its affinity mask), at least 1; hardware threads of a core count
  * once.

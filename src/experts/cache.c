@@ -622,8 +622,8 @@ void experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *fr
     uint32_t at = 0;
     reads_look(cache->reads);
     (void)pthread_mutex_lock(&cache->lock);
-    for (uint32_t i = 0; i < n;
-         i++) /* once: a read may land at any time, and nothing may change its kind below */
+    /* Once: a read may land at any time, and nothing may change its kind below. */
+    for (uint32_t i = 0; i < n; i++)
         (void)is_resident(cache, layer, from[i]);
     for (int wanted = HERE; wanted < KINDS; wanted++)
         for (uint32_t i = 0; i < n; i++) {

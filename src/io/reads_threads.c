@@ -4,10 +4,10 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -139,16 +139,12 @@ sluice_status reads_threads_open(struct reads **out, const struct reads_options 
     (void)pthread_cond_init(&t->work, NULL);
     (void)pthread_cond_init(&t->done, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
-    sigset_t all, old;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     int failed = 0;
     while (t->threads < threads && !failed) {
-        failed = fault_hit(FAULT_ALLOC) ? ENOMEM : pthread_create(&ids[t->threads], NULL, reader_main, t);
+        failed = fault_hit(FAULT_ALLOC) ? ENOMEM : thread_start(&ids[t->threads], reader_main, t);
         if (!failed)
             t->threads++;
     }
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed) {
         threads_close(&t->base);
         return err_errno(err, failed, "cannot start %u read threads", threads);

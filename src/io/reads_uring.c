@@ -14,11 +14,11 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <liburing.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -385,12 +385,8 @@ sluice_status reads_uring_open(struct reads **out, const struct reads_options *o
     (void)pthread_cond_init(&u->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     (void)pthread_cond_init(&u->backlog, NULL);
-    sigset_t all, old; /* signals are for the program's own threads */
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     /* Where the system refuses a thread, whoever waits feeds the ring. */
-    u->fed = pthread_create(&u->feeder, NULL, feed, u) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    u->fed = thread_start(&u->feeder, feed, u) == 0;
     *out = &u->base;
     return SLUICE_OK;
 }

@@ -88,9 +88,8 @@ static uint32_t tile_size(const struct moe *m, const struct forward *f)
 static sluice_status request_more(struct moe *m, struct forward *f, uint32_t layer, sluice_error *err)
 {
     const uint32_t tile = tile_size(m, f);
-    if (m->next < m->n_needed && m->n_held < MOE_LEASES)
-        phase_enter(f->clock, PHASE_REQUEST);
     while (m->next < m->n_needed && m->n_held < MOE_LEASES) {
+        phase_enter(f->clock, PHASE_REQUEST);
         struct lease *lease = &m->leases[(m->oldest + m->n_held) % MOE_LEASES];
         uint32_t left = m->n_needed - m->next, n = left < tile ? left : tile;
         TRY(experts_request(f->experts, layer, m->needed + m->next, n, m->n_held ? EXPERTS_TRY : EXPERTS_WAIT,

@@ -27,8 +27,8 @@ enum {
     REPETITIONS_DEFAULT = 3,
 };
 #define DRIVE_NS 1500000000u
-#define MEMORY_NS                                                                                            \
-    200000000u /* before and after the steps: the rate moves by a factor of two within a minute */
+/* Before and after the steps: memory's rate moves by a factor of two within a minute. */
+#define MEMORY_NS 200000000u
 
 /* What one repetition gives. */
 struct sample {

@@ -114,10 +114,7 @@ sluice_status call_change_case(struct call *c, const struct value *string, enum 
         starts = how == TITLE && (uni_is_space(cp) || (cp < 0x80 && cp && strchr("-([{<", (char)cp)));
         at += used;
     }
-    bool safe = string->safe;
-    *c->out = builder_done(&b);
-    c->out->safe = safe;
-    return SLUICE_OK;
+    return call_give(c, builder_done(&b, string->safe));
 }
 
 sluice_status call_replace(struct call *c, const struct value *string)
@@ -152,7 +149,7 @@ sluice_status call_replace(struct call *c, const struct value *string)
     }
     struct value rest = call_cut(string, done, text->n);
     TRY(builder_value(&b, &rest));
-    return call_give(c, builder_done(&b));
+    return call_give(c, builder_done(&b, false));
 }
 
 static sluice_status length(struct call *c)
@@ -248,7 +245,7 @@ static sluice_status filter_join(struct call *c)
         TRY(value_text_of(c->r, &item, &text));
         TRY(builder_value(&b, &text));
     }
-    return call_give(c, builder_done(&b));
+    return call_give(c, builder_done(&b, false));
 }
 
 sluice_status call_list(struct call *c)
@@ -457,7 +454,7 @@ static sluice_status filter_indent(struct call *c)
     bool safe = string.safe;
     TRY(builder_value(&b, &string));
     TRY(builder_add(&b, "\n", NULL, true, 1));
-    string = builder_done(&b);
+    string = builder_done(&b, false);
     TRY(tmpl_lines(c->r, &string, false, &lines));
     b = (struct builder){.r = c->r};
     TRY(builder_add(&b, "", NULL, true, 0));
@@ -468,9 +465,7 @@ static sluice_status filter_indent(struct call *c)
             TRY(builder_value(&b, &width));
         TRY(builder_value(&b, &lines.as.list->v[i]));
     }
-    *c->out = builder_done(&b);
-    c->out->safe = safe;
-    return SLUICE_OK;
+    return call_give(c, builder_done(&b, safe));
 }
 
 static sluice_status filter_format(struct call *c)

@@ -203,8 +203,7 @@ static sluice_status slice(struct render *r, const struct node *node, struct val
             struct value c = substring(&object, at[i], at[i + 1] - at[i]);
             TRY(builder_value(&b, &c));
         }
-        *out = builder_done(&b);
-        out->safe = object.safe;
+        *out = builder_done(&b, object.safe);
         return SLUICE_OK;
     }
     return tmpl_fail(r, SLUICE_E_FORMAT, "%s cannot be sliced", value_type(&object));
@@ -310,8 +309,7 @@ static sluice_status join_strings(struct render *r, const struct value *a, const
             TRY(value_escape(r, i ? b : a, &parts[i]));
         TRY(builder_value(&builder, &parts[i]));
     }
-    *out = builder_done(&builder);
-    out->safe = safe;
+    *out = builder_done(&builder, safe);
     return SLUICE_OK;
 }
 
@@ -323,8 +321,7 @@ static sluice_status repeat(struct render *r, const struct value *string, int64_
         TRY(tmpl_step(r, 1));
         TRY(builder_value(&b, string));
     }
-    *out = builder_done(&b);
-    out->safe = string->safe;
+    *out = builder_done(&b, string->safe);
     return SLUICE_OK;
 }
 
@@ -481,7 +478,7 @@ static sluice_status concat(struct render *r, const struct node *node, struct va
         TRY(value_text_of(r, &v, &text));
         TRY(builder_value(&b, &text));
     }
-    *out = builder_done(&b);
+    *out = builder_done(&b, false);
     return SLUICE_OK;
 }
 

@@ -287,7 +287,7 @@ static sluice_status capture(struct render *r, sluice_status (*run)(struct rende
     str_free(&text);
     str_free(&marks);
     TRY(status);
-    *out = builder_done(&b);
+    *out = builder_done(&b, false);
     return SLUICE_OK;
 }
 

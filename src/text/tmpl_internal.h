@@ -389,7 +389,8 @@ struct builder {
 
 sluice_status builder_add(struct builder *b, const char *p, const unsigned char *marks, bool own, size_t n);
 sluice_status builder_value(struct builder *b, const struct value *string); /* a VALUE_STRING */
-struct value builder_done(const struct builder *b);
+/* safe: it is HTML, into which other text comes escaped. */
+struct value builder_done(const struct builder *b, bool safe);
 
 /* ---- callables ---- */
 

@@ -10,15 +10,6 @@
 
 /* ---- strings ---- */
 
-/* A string made of the object: HTML stays HTML. */
-static sluice_status give_built(struct call *c, const struct builder *b)
-{
-    bool safe = c->self->safe;
-    *c->out = builder_done(b);
-    c->out->safe = safe;
-    return SLUICE_OK;
-}
-
 /* Text that comes into a string; into HTML escaped. */
 static sluice_status put_escaped(struct call *c, struct builder *b, bool safe, const struct value *text)
 {
@@ -396,7 +387,7 @@ static sluice_status method_join(struct call *c)
             TRY(builder_value(&b, c->self));
         TRY(put_escaped(c, &b, c->self->safe, &items->v[i]));
     }
-    return give_built(c, &b);
+    return call_give(c, builder_done(&b, c->self->safe));
 }
 
 /* Upper case at the start of every run of letters, lower elsewhere. */
@@ -416,7 +407,7 @@ static sluice_status method_title(struct call *c)
         inside = utf8proc_category(one) <= UTF8PROC_CATEGORY_LO && utf8proc_category(one) != 0;
         at += used;
     }
-    return give_built(c, &b);
+    return call_give(c, builder_done(&b, c->self->safe));
 }
 
 /* ---- is… ---- */
@@ -565,7 +556,7 @@ static sluice_status pad(struct call *c, bool left, bool right, const char *with
         TRY(tmpl_step(c->r, 1));
         TRY(builder_value(&b, &fill));
     }
-    return give_built(c, &b);
+    return call_give(c, builder_done(&b, c->self->safe));
 }
 
 static sluice_status method_ljust(struct call *c)
@@ -641,9 +632,7 @@ sluice_status call_format(struct call *c, const struct value *format, const stru
     }
     if (used < n)
         return tmpl_fail(c->r, SLUICE_E_FORMAT, "too many arguments for a %%-format");
-    bool safe = format->safe; /* *out may be the format itself */
-    *out = builder_done(&b);
-    out->safe = safe;
+    *out = builder_done(&b, format->safe);
     return SLUICE_OK;
 }
 
@@ -694,7 +683,7 @@ static sluice_status method_format(struct call *c)
         TRY(put_escaped(c, &b, c->self->safe, &field));
         at = (size_t)(end - text->p);
     }
-    return give_built(c, &b);
+    return call_give(c, builder_done(&b, c->self->safe));
 }
 
 /* ---- the table ---- */

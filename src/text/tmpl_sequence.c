@@ -291,10 +291,7 @@ static sluice_status filter_reverse(struct call *c)
         TRY(builder_add(&b, "", NULL, true, 0));
         for (size_t i = items->n; i-- > 0;)
             TRY(builder_value(&b, &items->v[i]));
-        bool safe = c->self->safe;
-        *c->out = builder_done(&b);
-        c->out->safe = safe;
-        return SLUICE_OK;
+        return call_give(c, builder_done(&b, c->self->safe));
     }
     TRY(value_list_new(c->r, items->n, c->out));
     for (size_t i = items->n; i-- > 0;)

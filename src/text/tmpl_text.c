@@ -50,10 +50,11 @@ sluice_status builder_value(struct builder *b, const struct value *string)
     return builder_add(b, text->p, text->marks, string->own, text->n);
 }
 
-struct value builder_done(const struct builder *b)
+struct value builder_done(const struct builder *b, bool safe)
 {
     struct value v = value_string(b->p ? b->p : "", b->n, true);
     v.as.text.marks = b->marks;
+    v.safe = safe;
     return v;
 }
 
@@ -193,7 +194,7 @@ sluice_status value_text_of(struct render *r, const struct value *v, struct valu
         TRY(builder_add(&b, "", NULL, true, 0));
     else
         TRY(put_python(&b, v, 0));
-    *out = builder_done(&b);
+    *out = builder_done(&b, false);
     return SLUICE_OK;
 }
 
@@ -222,8 +223,7 @@ sluice_status value_escape(struct render *r, const struct value *v, struct value
         else
             TRY(builder_value(&b, &one));
     }
-    *out = builder_done(&b);
-    out->safe = true;
+    *out = builder_done(&b, true);
     return SLUICE_OK;
 }
 
@@ -408,6 +408,6 @@ sluice_status value_to_json(struct render *r, const struct value *v, const struc
 {
     struct json_writer w = {{.r = r}, style};
     TRY(json_out(&w, v, 0));
-    *out = builder_done(&w.b);
+    *out = builder_done(&w.b, false);
     return SLUICE_OK;
 }

@@ -18,7 +18,6 @@
 
 enum { CONTEXT = 512, ANSWER = 8 };
 
-static struct demo demo;
 static char group[640]; /* directory of the test's cgroup; empty: none can be made */
 static bool unified;    /* cgroup v2 */
 
@@ -221,19 +220,11 @@ static void test_limit_is_enough(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return demo_open(&demo);
-}
-
 static int teardown(void **state)
 {
-    (void)state;
     if (group[0])
         (void)rmdir(group);
-    demo_close(&demo);
-    return 0;
+    return demo_teardown(state);
 }
 
 int main(int argc, char **argv)
@@ -244,5 +235,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_peak_within_budget),
         cmocka_unit_test(test_limit_is_enough),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, demo_setup, teardown);
 }

@@ -10,8 +10,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 
-static struct demo demo;
-
 enum { KEPT = 128 };
 
 struct told {
@@ -300,19 +298,6 @@ static void nothing_is_told_unasked(void **state)
     assert_int_equal(told.n, 0); /* all is well: nothing to warn of */
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return demo_open(&demo);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    demo_close(&demo);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,5 +312,5 @@ int main(void)
         cmocka_unit_test(drafting_that_rests_is_told),
         cmocka_unit_test(nothing_is_told_unasked),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, demo_setup, demo_teardown);
 }

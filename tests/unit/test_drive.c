@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-static struct demo demo;
 static char memory[128]; /* demo.install ".probe.json" */
 static const struct drive_limits BRIEF = {.file_bytes = 8u << 20, .row_ns = 500000};
 
@@ -172,17 +171,9 @@ static void what_cannot_be_measured_is_named(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
-    if (demo_open(&demo) != 0)
+    if (demo_setup(state) != 0)
         return -1;
     (void)snprintf(memory, sizeof memory, "%s.probe.json", demo.install);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    demo_close(&demo);
     return 0;
 }
 
@@ -196,5 +187,5 @@ int main(void)
         cmocka_unit_test(an_install_opens_whatever_lies_beside_it),
         cmocka_unit_test(what_cannot_be_measured_is_named),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, demo_teardown);
 }

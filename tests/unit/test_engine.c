@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 
-static struct demo demo;
 static sluice_engine *engine; /* shared by the tests that need no options of their own */
 
 static sluice_session *open_session(void)
@@ -419,10 +418,9 @@ static void every_failed_read_is_told(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     sluice_error err = {0};
     sluice_engine_options options = {.expert_slots = 8, .max_sessions = 3};
-    if (demo_open(&demo) != 0)
+    if (demo_setup(state) != 0)
         return -1;
     if (sluice_engine_open(demo.install, &options, &engine, &err) == SLUICE_OK)
         return 0;
@@ -432,10 +430,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     sluice_engine_close(engine);
-    demo_close(&demo);
-    return 0;
+    return demo_teardown(state);
 }
 
 int main(void)

@@ -13,8 +13,6 @@
 
 #include <cmocka.h>
 
-static struct demo demo;
-
 struct fixture {
     struct gturbo *store;
     struct reads *reads;
@@ -526,19 +524,6 @@ static void residents_are_sorted_first(void **state)
     close_fixture(&f);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return demo_open(&demo);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    demo_close(&demo);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -560,5 +545,5 @@ int main(void)
         cmocka_unit_test(a_guess_under_way_is_joined),
         cmocka_unit_test(a_failed_guess_is_forgotten),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, demo_setup, demo_teardown);
 }

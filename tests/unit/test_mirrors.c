@@ -13,7 +13,6 @@
 
 enum { SLOTS = 8, BATCH = 8 };
 
-static struct demo demo;
 static char mirror[128]; /* demo.dir/mirror */
 
 /* ---- the mirror's files ---- */
@@ -368,19 +367,6 @@ static void damage_found_ahead_is_told_at_use(void **state)
     assert_ok(sluice_verify(demo.install, NULL, NULL, &err), err);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return demo_open(&demo);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    demo_close(&demo);
-    return 0;
-}
-
 #define WITH_MIRROR(test) cmocka_unit_test_setup_teardown(test, make_mirror, remove_mirror)
 
 int main(void)
@@ -394,5 +380,5 @@ int main(void)
         WITH_MIRROR(what_is_no_mirror_is_refused),
         WITH_MIRROR(damage_found_ahead_is_told_at_use),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, demo_setup, demo_teardown);
 }

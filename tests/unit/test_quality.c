@@ -12,8 +12,6 @@
 
 enum { PROMPTS_MAX = 100 };
 
-static struct demo demo;
-
 /* "question \t answer": the positions that write the answer and end the turn are compared. */
 static sluice_prompt read_line(const sluice_tokenizer *tokenizer, char *line)
 {
@@ -65,21 +63,8 @@ static void the_default_arithmetic_passes_its_gate(void **state)
     sluice_tokenizer_close(tokenizer);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return demo_open(&demo);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    demo_close(&demo);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_default_arithmetic_passes_its_gate)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, demo_setup, demo_teardown);
 }

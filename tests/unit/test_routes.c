@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-static struct demo demo;
-
 static const int32_t PROMPT[] = {2,   105, 536,  481, 384, 485, 501, 538,
                                  639, 544, 1104, 502, 106, 384, 105, 4928};
 enum { N_PROMPT = sizeof PROMPT / sizeof *PROMPT, N_ANSWER = 12 };
@@ -449,19 +447,6 @@ static void test_sim_bounds(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return demo_open(&demo);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    demo_close(&demo);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,5 +456,5 @@ int main(void)
         cmocka_unit_test(test_bench),          cmocka_unit_test(test_phases_add_up),
         cmocka_unit_test(test_sim_by_hand),    cmocka_unit_test(test_sim_bounds),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, demo_setup, demo_teardown);
 }

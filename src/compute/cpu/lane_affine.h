@@ -6,10 +6,9 @@
  * every group size and every register width.
  *
  * One row of x (decode) runs along the rows of weights as they lie in memory: a lane is a group, 16 groups
- * are one step. Where a row has 1, 2, 4 or 8 groups a step takes several rows; where it has less than 16
- * otherwise, 16 rows are a run of groups. A few rows of x take turns at
- * a block of weights. With more, a lane is an output: 16 rows of weights are transposed once and meet them
- * all. */
+ * are one step. Where a row has 1, 2, 4 or 8 groups a step takes several rows; where it has another
+ * number below 16, 16 rows are a run of groups. A few rows of x take turns at a block of weights. With more,
+ * a lane is an output: 16 rows of weights are transposed once and meet them all. */
 #ifndef COMPUTE_CPU_LANE_AFFINE_H
 #define COMPUTE_CPU_LANE_AFFINE_H
 

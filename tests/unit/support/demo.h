@@ -15,26 +15,31 @@ struct demo {
     char install[96]; /* dir/demo.gturbo */
 };
 
-/* Returns 0 when ready; prints why not otherwise. For cmocka's group setup. */
-static inline int demo_open(struct demo *demo)
+static struct demo demo;
+
+/* cmocka's fixtures of a group: 0 when the install is ready; prints why not otherwise. */
+static inline int demo_setup(void **state)
 {
     sluice_error err = {0};
-    (void)snprintf(demo->dir, sizeof demo->dir, "%s", "/tmp/sluice-test-XXXXXX");
-    if (!mkdtemp(demo->dir)) {
+    (void)state;
+    (void)snprintf(demo.dir, sizeof demo.dir, "%s", "/tmp/sluice-test-XXXXXX");
+    if (!mkdtemp(demo.dir)) {
         perror("mkdtemp");
         return -1;
     }
-    (void)snprintf(demo->install, sizeof demo->install, "%s/demo.gturbo", demo->dir);
-    sluice_install_options options = {.source_dir = DEMO_SOURCE, .output_dir = demo->install};
+    (void)snprintf(demo.install, sizeof demo.install, "%s/demo.gturbo", demo.dir);
+    sluice_install_options options = {.source_dir = DEMO_SOURCE, .output_dir = demo.install};
     if (sluice_install(&options, NULL, &err) == SLUICE_OK)
         return 0;
     (void)fprintf(stderr, "installing the demo: %s\n", err.detail);
     return -1;
 }
 
-static inline void demo_close(struct demo *demo)
+static inline int demo_teardown(void **state)
 {
-    (void)file_remove_tree(demo->dir, NULL);
+    (void)state;
+    (void)file_remove_tree(demo.dir, NULL);
+    return 0;
 }
 
 #endif
