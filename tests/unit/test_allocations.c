@@ -57,7 +57,7 @@ static char g_temp[PATH_BYTES], g_installs[N_MODELS][PATH_BYTES];
 static int setup(void **state)
 {
     (void)state;
-    char name[8];
+    char name[16];
     temp_make(g_temp);
     for (int i = 0; i < N_MODELS; i++) {
         (void)snprintf(name, sizeof name, "%d", i);
