@@ -72,6 +72,7 @@ struct backend_limits {
     uint32_t context; /* longest attention span, in positions */
     uint32_t heads, head_dim;
     uint32_t conv_values; /* channels * taps of the widest short convolution; 0: there is none */
+    uint32_t experts;     /* most experts that one row goes through in one call; 0: as many as rows */
 };
 
 struct backend;
@@ -113,9 +114,10 @@ struct backend_ops {
      * over those k; weights are then multiplied by expert_scale[id] when it is not NULL. */
     void (*route)(struct backend *, const float *logits, uint32_t n_rows, uint32_t n, uint32_t k,
                   const struct mat *expert_scale, uint16_t *ids, float *weights);
-    /* y = down(act(gate x) * up x) for n_rows rows of x. */
-    void (*expert)(struct backend *, const struct expert_mats *, enum activation act, const float *x,
-                   uint32_t n_rows, float *y);
+    /* For each expert e: ys[e][r] = down(act(gate x[r]) * up x[r]). All are of one shape and format, and
+     * n_experts * n_rows is at most the larger of limits.rows and limits.experts. */
+    void (*experts)(struct backend *, const struct expert_mats *mats, uint32_t n_experts, enum activation act,
+                    const float *x, uint32_t n_rows, float *const *ys);
     /* out[r] = x[index[r]]. */
     void (*gather)(struct backend *, const float *x, const uint32_t *index, uint32_t n_rows, uint32_t cols,
                    float *out);

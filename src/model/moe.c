@@ -165,16 +165,28 @@ void moe_abandon(struct moe *m, struct forward *f)
         release_oldest(m, f);
 }
 
-static void compute_expert(struct moe *m, struct forward *f, const struct lease *lease, uint32_t i,
-                           uint16_t expert, enum activation act, const float *x)
+/* Items ready[0..n) of the lease: a single row goes through all of them at once, a chunk's rows through each
+ * that they chose. */
+static void compute_ready(struct moe *m, struct forward *f, const struct lease *lease,
+                          const uint16_t *experts, const uint32_t *ready, uint32_t n, enum activation act,
+                          const float *x)
 {
     const struct backend_ops *ops = f->backend->ops;
-    struct expert_mats mats;
-    experts_mats(f->experts, lease, i, &mats);
-    uint32_t begin = m->counts[expert], n = m->counts[expert + 1] - begin;
-    ops->gather(f->backend, x, m->row_of + begin, n, m->hidden, m->gathered);
-    ops->expert(f->backend, &mats, act, m->gathered, n, m->partial);
-    ops->scatter(f->backend, m->partial, m->output_of + begin, n, m->hidden, m->outputs);
+    struct expert_mats mats[LEASE_EXPERTS_MAX];
+    float *ys[LEASE_EXPERTS_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        const uint16_t expert = experts[ready[i]];
+        const uint32_t begin = m->counts[expert], rows = m->counts[expert + 1] - begin;
+        experts_mats(f->experts, lease, ready[i], &mats[i]);
+        ys[i] = m->outputs + (size_t)m->output_of[begin] * m->hidden;
+        if (f->n_rows == 1)
+            continue;
+        ops->gather(f->backend, x, m->row_of + begin, rows, m->hidden, m->gathered);
+        ops->experts(f->backend, &mats[i], 1, act, m->gathered, rows, &m->partial);
+        ops->scatter(f->backend, m->partial, m->output_of + begin, rows, m->hidden, m->outputs);
+    }
+    if (f->n_rows == 1)
+        ops->experts(f->backend, mats, n, act, x, 1, ys);
 }
 
 /* Whatever is ready first; when nothing is, wait for the oldest. */
@@ -182,27 +194,27 @@ static sluice_status compute_tile(struct moe *m, struct forward *f, const struct
                                   const uint16_t *experts, enum activation act, const float *x,
                                   sluice_error *err)
 {
-    uint32_t layer = lease->layer;
     bool done[LEASE_EXPERTS_MAX] = {false};
+    uint32_t ready[LEASE_EXPERTS_MAX], oldest = 0; /* not done */
     for (uint32_t left = lease->n; left > 0;) {
-        uint32_t progress = 0;
+        uint32_t n = 0;
         for (uint32_t i = 0; i < lease->n; i++) {
             if (done[i] || !experts_ready(f->experts, lease, i))
                 continue;
             TRY(experts_wait(f->experts, lease, i, f->stats, f->cancel, err)); /* its read may have failed */
-            send_guesses(m, f, layer);
-            compute_expert(m, f, lease, i, experts[i], act, x);
             done[i] = true;
-            progress++;
+            ready[n++] = i;
         }
-        left -= progress;
-        for (uint32_t i = 0; i < lease->n && progress == 0; i++) {
-            if (!done[i]) {
-                phase_enter(f->clock, PHASE_WAIT);
-                TRY(experts_wait(f->experts, lease, i, f->stats, f->cancel, err));
-                phase_enter(f->clock, PHASE_EXPERTS);
-                break;
-            }
+        while (oldest < lease->n && done[oldest])
+            oldest++;
+        if (n > 0) {
+            send_guesses(m, f, lease->layer);
+            compute_ready(m, f, lease, experts, ready, n, act, x);
+            left -= n;
+        } else {
+            phase_enter(f->clock, PHASE_WAIT);
+            TRY(experts_wait(f->experts, lease, oldest, f->stats, f->cancel, err));
+            phase_enter(f->clock, PHASE_EXPERTS);
         }
     }
     return SLUICE_OK;

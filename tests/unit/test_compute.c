@@ -40,7 +40,8 @@ static void test_open(void **state)
     arena_close(&arena);
     pool_close(pool);
     /* Sizes that do not fit saturate instead of wrapping. */
-    struct backend_limits vast = {UINT32_MAX, UINT32_MAX, UINT32_MAX, 1, UINT32_MAX, UINT32_MAX, UINT32_MAX};
+    struct backend_limits vast = {UINT32_MAX, UINT32_MAX, UINT32_MAX, 1,
+                                  UINT32_MAX, UINT32_MAX, UINT32_MAX, 0};
     assert_int_equal(cpu_backend_bytes(&vast, 256), SIZE_MAX);
 }
 
@@ -128,10 +129,10 @@ static void run_rows(struct backend *b, struct world *w, struct outputs *o, uint
     ops->norm(b, x, &w->norm.mat, n, COLS, 1e-6f, o->norm + at);
     ops->norm(b, x, NULL, n * HEADS, COLS / HEADS, 1e-6f, o->norm_plain + at);
     struct expert_mats e = {w->gate.mat, w->up.mat, w->down.mat};
-    ops->expert(b, &e, ACT_GELU_TANH, x, n, o->expert + at);
-    ops->expert(b, &e, ACT_SILU, x, n, o->expert_silu + at);
+    ops->experts(b, &e, 1, ACT_GELU_TANH, x, n, &(float *){o->expert + at});
+    ops->experts(b, &e, 1, ACT_SILU, x, n, &(float *){o->expert_silu + at});
     e.up = w->up8.mat;
-    ops->expert(b, &e, ACT_SILU, x, n, o->expert_mixed + at);
+    ops->experts(b, &e, 1, ACT_SILU, x, n, &(float *){o->expert_mixed + at});
     memcpy(o->rope + at, x, count * sizeof *x);
     ops->rope(b, o->rope + at, n, HEADS, DIM, &(struct rope){DIM / 2, DIM / 2, w->inv_freq}, 1000 + r);
     memcpy(o->scale_cols + at, x, count * sizeof *x);
@@ -271,6 +272,53 @@ static void test_expert(void **state)
     free_world(&w);
 }
 
+/* Several at once give what each gives alone, for one row or some, whether gate and up can share x or not. */
+static void test_experts_together(void **state)
+{
+    (void)state;
+    enum { N = 5, TOGETHER_ROWS = 2 };
+    struct stored gates[N], ups[2][N], downs[N];
+    float *x = random_floats(TOGETHER_ROWS * COLS, 2), *got[N], *want[N];
+    for (size_t e = 0; e < N; e++) {
+        gates[e] = random_affine(INNER, COLS, 4, 64);
+        ups[0][e] = random_affine(INNER, COLS, 4, 64);
+        ups[1][e] = random_affine(INNER, COLS, 8, 32);
+        downs[e] = random_affine(COLS, INNER, 4, 32);
+        got[e] = new_floats(TOGETHER_ROWS * COLS);
+        want[e] = new_floats(TOGETHER_ROWS * COLS);
+    }
+    for (uint32_t run = 0; run < 2 * 2 * 2 * 3; run++) {
+        const uint32_t mixed = run % 2, rows = run / 2 % 2 + 1, threads = 1 + run / 8;
+        struct backend_limits limits = LIMITS;
+        limits.rows = rows;
+        limits.experts = N * rows;
+        struct opened b = open_backend(
+            threads, run / 4 % 2 ? SLUICE_ACTIVATIONS_F32 : SLUICE_ACTIVATIONS_INT8, &limits, NULL);
+        struct expert_mats mats[N];
+        for (uint32_t e = 0; e < N; e++) {
+            mats[e] = (struct expert_mats){gates[e].mat, ups[mixed][e].mat, downs[e].mat};
+            b.backend->ops->experts(b.backend, &mats[e], 1, ACT_SILU, x, rows, &want[e]);
+        }
+        for (uint32_t n = 1; n <= N; n++) {
+            b.backend->ops->experts(b.backend, mats + (N - n), n, ACT_SILU, x, rows, got + (N - n));
+            for (uint32_t e = N - n; e < N; e++) {
+                assert_memory_equal(got[e], want[e], rows * COLS * sizeof(float));
+                memset(got[e], 0, rows * COLS * sizeof(float));
+            }
+        }
+        close_opened(&b);
+    }
+    for (size_t e = 0; e < N; e++) {
+        free_stored(&gates[e]);
+        free_stored(&ups[0][e]);
+        free_stored(&ups[1][e]);
+        free_stored(&downs[e]);
+        test_free(got[e]);
+        test_free(want[e]);
+    }
+    test_free(x);
+}
+
 static void test_rope(void **state)
 {
     (void)state;
@@ -404,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_norm_and_elements),
         cmocka_unit_test(test_expert),
+        cmocka_unit_test(test_experts_together),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_route),
         cmocka_unit_test(test_finite),

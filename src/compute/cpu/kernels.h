@@ -30,6 +30,16 @@ struct quant {
     bool wide;
 };
 
+/* The rows from `first` on. */
+static inline struct quant quant_from(const struct quant *quant, uint32_t first)
+{
+    struct quant rows = *quant;
+    rows.codes += (size_t)first * (1u + quant->wide) * quant->code_stride;
+    rows.scales += (size_t)first * quant->group_stride;
+    rows.sums += (size_t)first * quant->group_stride;
+    return rows;
+}
+
 #define QUANT_NARROW_MAX 127
 #define QUANT_WIDE_MAX   16256
 

@@ -552,10 +552,7 @@ INLINE void few_rows(const struct mat *m, uint32_t begin, uint32_t end, const st
     const uint32_t block = n_rows == 1 ? end - begin : fit < TILE ? TILE : fit;
     for (uint32_t o = begin; o < end; o += block)
         for (uint32_t r = 0; r < n_rows; r++) {
-            struct quant row = *x;
-            row.codes += (size_t)r * (1u + wide) * x->code_stride;
-            row.scales += (size_t)r * x->group_stride;
-            row.sums += (size_t)r * x->group_stride;
+            const struct quant row = quant_from(x, r);
             one_row(m, o, end - o < block ? end : o + block, &row, y + (size_t)r * m->rows, bits, n, wide);
         }
 }
