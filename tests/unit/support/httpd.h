@@ -335,24 +335,30 @@ static inline bool httpd_answer(struct httpd *s, int fd, const struct httpd_requ
     return more;
 }
 
+/* What befalls this request: the strike's fault, where it is among the first `count` that can suffer it from
+ * number `from` on. */
+static inline int httpd_next_fault(struct httpd *s, const struct httpd_request *r)
+{
+    pthread_mutex_lock(&s->lock);
+    const unsigned number = atomic_fetch_add(&s->requests, 1) + 1;
+    int fault = atomic_load(&s->fault);
+    const bool due = number >= atomic_load(&s->from) && atomic_load(&s->struck) < atomic_load(&s->count);
+    /* The beginning of a file may be that of one without a digest. */
+    if (!due || (fault == HTTPD_CORRUPT && r->first == 0))
+        fault = HTTPD_GOOD;
+    else
+        atomic_fetch_add(&s->struck, 1);
+    pthread_mutex_unlock(&s->lock);
+    return fault;
+}
+
 static inline void *httpd_serve(void *user)
 {
     struct httpd_connection *c = user;
     struct httpd *s = c->server;
     struct httpd_request r;
     while (httpd_receive(s, c->fd, &r)) {
-        unsigned number = atomic_fetch_add(&s->requests, 1) + 1, from = atomic_load(&s->from);
-        int fault = HTTPD_GOOD;
-        if (number >= from && number - from < atomic_load(&s->count)) {
-            fault = atomic_load(&s->fault);
-            /* The beginning of a file may be that of one without a digest: the next request is struck. */
-            if (fault == HTTPD_CORRUPT && r.first == 0) {
-                atomic_fetch_add(&s->from, 1);
-                fault = HTTPD_GOOD;
-            } else {
-                atomic_fetch_add(&s->struck, 1);
-            }
-        }
+        const int fault = httpd_next_fault(s, &r);
         unsigned active = atomic_fetch_add(&s->active, 1) + 1;
         if (active > atomic_load(&s->peak))
             atomic_store(&s->peak, active);
