@@ -19,7 +19,7 @@ enum { FEW = 6, FEW_WIDE = 4, FEW_BYTES = 1 << 15 };
 /* How far ahead one row of x asks for weights and for their scales. The processor's own prefetching ends at
  * every page, and starts anew: with these, decode of Qwen 3.6's shape is a third faster (docs/learned.md).
  * Nothing is read there, so the end of a matrix needs no care. */
-enum { AHEAD_BYTES = 1024, AHEAD_GROUPS = 32 };
+enum { AHEAD_BYTES = 2048, AHEAD_GROUPS = 64 };
 
 /* ---- quantizing ---- */
 
