@@ -27,8 +27,11 @@ enum {
     REPETITIONS_DEFAULT = 3,
 };
 #define DRIVE_NS 1500000000u
-/* Before and after the steps: memory's rate moves by a factor of two within a minute. */
-#define MEMORY_NS 200000000u
+/* Memory's rate moves by a third within a second: it is measured after every token, and where experts are
+ * streamed, so that the drive does not gain time by it, before and after all of them. */
+#define MEMORY_NS         200000000u
+#define MEMORY_BETWEEN_NS 10000000u
+#define STRETCH_BYTES     ((size_t)256 << 20)
 
 /* What one repetition gives. */
 struct sample {
@@ -129,22 +132,40 @@ static void count_used(void *user, uint32_t layer, uint32_t position0, uint32_t 
     }
 }
 
-static bool go_on(void *user, const sluice_piece *piece)
-{
-    const sluice_watch *watch = user;
-    (void)piece;
-    return !watch->cancel || !*watch->cancel;
-}
-
 static sluice_status cancelled(const struct bench *b, sluice_error *err)
 {
     const sluice_watch *watch = &b->o->watch;
     return watch->cancel && *watch->cancel ? err_set(err, SLUICE_E_CANCELLED, "cancelled") : SLUICE_OK;
 }
 
-static double memory_rate(const struct bench *b)
+struct meter {
+    const struct bench *b;
+    bool between; /* tokens */
+    double bytes, seconds;
+    size_t at;
+};
+
+/* Another stretch of the resident weights each time, so that none is found in a cache. */
+static void meter_memory(struct meter *meter, uint64_t ns)
 {
-    return limits_memory(b->engine->pool, b->engine->resident.base, b->engine->resident.cap_bytes, MEMORY_NS);
+    const struct arena *weights = &meter->b->engine->resident;
+    const size_t stretch = weights->cap_bytes < STRETCH_BYTES ? weights->cap_bytes : STRETCH_BYTES;
+    if (meter->at + stretch > weights->cap_bytes)
+        meter->at = 0;
+    const double seconds = (double)ns / 1e9;
+    meter->bytes += seconds * limits_memory(meter->b->engine->pool, weights->base + meter->at, stretch, ns);
+    meter->seconds += seconds;
+    meter->at += stretch;
+}
+
+/* Outside of what is timed. */
+static bool go_on(void *user, const sluice_piece *piece)
+{
+    struct meter *meter = user;
+    (void)piece;
+    if (meter->between)
+        meter_memory(meter, MEMORY_BETWEEN_NS);
+    return cancelled(meter->b, NULL) == SLUICE_OK;
 }
 
 static sluice_status measure(struct bench *b, sluice_session *s, const sluice_bench_row *row,
@@ -158,13 +179,17 @@ static sluice_status measure(struct bench *b, sluice_session *s, const sluice_be
     TRY(sluice_session_prefill(s, b->prompt, row->prompt_tokens, err));
     s->watch = NULL;
     sluice_session_stats_get(s, &prefilled);
-    const double memory_before = memory_rate(b);
+    const sluice_plan *plan = &b->engine->plan;
+    struct meter meter = {.b = b, .between = plan->expert_slots >= plan->experts_per_layer};
+    if (!meter.between)
+        meter_memory(&meter, MEMORY_NS);
     sluice_generated generated;
     const sluice_generate_options options = {.max_tokens = row->generated_tokens + 1,
                                              .ignore_stop_ids = true};
-    sluice_watch watch = b->o->watch;
-    TRY(sluice_generate(s, &options, go_on, &watch, &generated, err));
+    TRY(sluice_generate(s, &options, go_on, &meter, &generated, err));
     TRY(cancelled(b, err));
+    if (!meter.between)
+        meter_memory(&meter, MEMORY_NS);
     sluice_session_stats_get(s, &end);
     double steps = (double)end.decode_tokens;
     uint64_t requests = end.decode_expert_requests;
@@ -178,7 +203,7 @@ static sluice_status measure(struct bench *b, sluice_session *s, const sluice_be
         .prefill_wait_s = (double)prefilled.wait_ns / 1e9,
         .decode_wait_s = (double)(end.wait_ns - prefilled.wait_ns) / 1e9 / steps,
         .used = (double)b->n_used * (double)b->engine->store->stride_bytes,
-        .memory_rate = (memory_before + memory_rate(b)) / 2,
+        .memory_rate = meter.bytes / meter.seconds,
     };
     return SLUICE_OK;
 }

@@ -11,8 +11,9 @@
 
 /* Below this many multiply-adds of int8 (or what takes their time) handing work to other threads costs more
  * than it saves: a round trip takes about a microsecond, and a core does some 30 of them in a nanosecond.
- * Above, every thread gets several parts, which evens out what it loses to others. */
-enum { PARALLEL_WORK_MIN = 1 << 17, PART_WORK_MIN = 1 << 18, PARTS_PER_LANE = 4 };
+ * Above, half of the work is cut into one part for every thread, half of what is left again, and so on: a
+ * thread that loses time to others gets fewer parts, and the last, which the others wait for, are small. */
+enum { PARALLEL_WORK_MIN = 1 << 17, PART_WORK_MIN = 1 << 18, HALVINGS_MAX = 12 };
 enum { OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024, DELTA_GRAIN = 8 };
 enum {
     COST_ELEMENT = 2,
@@ -69,13 +70,18 @@ struct span_run {
     size_t n, grain;
 };
 
-static void run_span(void *arg, uint32_t lane, uint32_t lanes)
+static void run_span(void *arg, uint32_t part, uint32_t parts)
 {
     const struct span_run *run = arg;
+    const uint32_t lanes = run->cpu->lanes, halvings = part / lanes;
+    const size_t units = (run->n + run->grain - 1) / run->grain, from = units - (units >> halvings);
+    const size_t to = part / lanes + 1 == parts / lanes ? units : units - (units >> (halvings + 1));
     size_t begin, end;
-    pool_share(run->n, run->grain, lane, lanes, &begin, &end);
+    pool_share(to - from, 1, part % lanes, lanes, &begin, &end);
+    begin = (from + begin) * run->grain;
+    end = (from + end) * run->grain;
     if (begin < end)
-        run->fn(run->cpu, run->job, begin, end);
+        run->fn(run->cpu, run->job, begin, end < run->n ? end : run->n);
 }
 
 /* fn over [0, n), cut in units of `grain`, on all threads when the work is worth it. */
@@ -88,9 +94,10 @@ static void spread(struct cpu *cpu, size_t n, size_t grain, size_t work, span_fn
         return;
     }
     struct span_run run = {cpu, fn, job, n, grain};
-    const size_t most = cpu->lanes * PARTS_PER_LANE, worth = work / PART_WORK_MIN;
-    const size_t parts = worth < cpu->lanes ? cpu->lanes : worth < most ? worth : most;
-    pool_run_parts(cpu->pool, (uint32_t)parts, run_span, &run);
+    uint32_t halvings = 0;
+    while (halvings < HALVINGS_MAX && work >> (halvings + 1) >= (size_t)cpu->lanes * PART_WORK_MIN)
+        halvings++;
+    pool_run_parts(cpu->pool, cpu->lanes * (halvings + 1), run_span, &run);
 }
 
 /* ---- stored vectors ---- */
