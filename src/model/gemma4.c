@@ -709,5 +709,5 @@ const struct family GEMMA4 = {
     .scratch_open = gemma4_scratch_open,
     .forward = gemma4_forward,
     .guess = gemma4_guess,
-    .lookahead = 4,
+    .lookahead = 2,
 };
