@@ -128,7 +128,7 @@ static void lookahead_says_why_it_is_off(void **state)
     } ROWS[] = {
         {{.expert_slots = 4}, "lookahead: off, a token's own experts barely fit"},
         {{.expert_slots = 32},
-         "lookahead: 4 experts of the next layer are guessed (what pays for this family)"},
+         "lookahead: 2 experts of the next layer are guessed (what pays for this family)"},
         {{.expert_slots = 32, .lookahead_experts = SLUICE_LOOKAHEAD_OFF}, "lookahead: off, as asked for"},
     };
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
