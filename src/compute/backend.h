@@ -65,6 +65,13 @@ struct expert_mats {
     struct mat gate, up, down;
 };
 
+/* Rows [row, row + n_rows) of x through one expert, to y [n_rows][outputs]. */
+struct expert_call {
+    struct expert_mats mats;
+    uint32_t row, n_rows;
+    float *y;
+};
+
 struct backend_limits {
     uint32_t rows;    /* most rows in one call */
     uint32_t cols;    /* widest matrix input */
@@ -72,7 +79,7 @@ struct backend_limits {
     uint32_t context; /* longest attention span, in positions */
     uint32_t heads, head_dim;
     uint32_t conv_values; /* channels * taps of the widest short convolution; 0: there is none */
-    uint32_t experts;     /* most experts that one row goes through in one call; 0: as many as rows */
+    uint32_t routes;      /* most rows of all expert_calls together; 0: as many as rows */
 };
 
 struct backend;
@@ -114,10 +121,10 @@ struct backend_ops {
      * over those k; weights are then multiplied by expert_scale[id] when it is not NULL. */
     void (*route)(struct backend *, const float *logits, uint32_t n_rows, uint32_t n, uint32_t k,
                   const struct mat *expert_scale, uint16_t *ids, float *weights);
-    /* For each expert e: ys[e][r] = down(act(gate x[r]) * up x[r]). All are of one shape and format, and
-     * n_experts * n_rows is at most the larger of limits.rows and limits.experts. */
-    void (*experts)(struct backend *, const struct expert_mats *mats, uint32_t n_experts, enum activation act,
-                    const float *x, uint32_t n_rows, float *const *ys);
+    /* For each row of each call: down(act(gate x) * up x). x has n_rows rows; all experts are of one shape
+     * and format; the calls' rows are at most the larger of limits.rows and limits.routes. */
+    void (*experts)(struct backend *, const struct expert_call *calls, uint32_t n_calls, enum activation act,
+                    const float *x, uint32_t n_rows);
     /* out[r] = x[index[r]]. */
     void (*gather)(struct backend *, const float *x, const uint32_t *index, uint32_t n_rows, uint32_t cols,
                    float *out);

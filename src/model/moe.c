@@ -22,6 +22,7 @@ static size_t layout(struct moe *m, struct arena *arena)
         {&m->output_of, routes * sizeof *m->output_of},
         {&m->wanted, m->n_experts * sizeof *m->wanted},
         {&m->needed, m->n_experts * sizeof *m->needed},
+        {&m->calls, (size_t)MOE_FEW_ROWS * m->top_k * sizeof *m->calls},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         total += arena_cost(parts[i].bytes);
@@ -165,28 +166,33 @@ void moe_abandon(struct moe *m, struct forward *f)
         release_oldest(m, f);
 }
 
-/* Items ready[0..n) of the lease: a single row goes through all of them at once, a chunk's rows through each
- * that they chose. */
+/* Items ready[0..n) of the lease. An expert gets its rows as one product; where these are few, all experts
+ * are computed together, each row by itself. */
 static void compute_ready(struct moe *m, struct forward *f, const struct lease *lease,
                           const uint16_t *experts, const uint32_t *ready, uint32_t n, enum activation act,
                           const float *x)
 {
     const struct backend_ops *ops = f->backend->ops;
-    struct expert_mats mats[LEASE_EXPERTS_MAX];
-    float *ys[LEASE_EXPERTS_MAX];
+    const bool few = f->n_rows <= MOE_FEW_ROWS;
+    uint32_t n_calls = 0;
     for (uint32_t i = 0; i < n; i++) {
         const uint16_t expert = experts[ready[i]];
-        const uint32_t begin = m->counts[expert], rows = m->counts[expert + 1] - begin;
-        experts_mats(f->experts, lease, ready[i], &mats[i]);
-        ys[i] = m->outputs + (size_t)m->output_of[begin] * m->hidden;
-        if (f->n_rows == 1)
+        const uint32_t begin = m->counts[expert], end = m->counts[expert + 1], rows = end - begin;
+        struct expert_call call = {.n_rows = few ? 1 : rows, .y = m->partial};
+        experts_mats(f->experts, lease, ready[i], &call.mats);
+        for (uint32_t at = begin; at < end && few; at++) {
+            call.row = m->row_of[at];
+            call.y = m->outputs + (size_t)m->output_of[at] * m->hidden;
+            m->calls[n_calls++] = call;
+        }
+        if (few)
             continue;
         ops->gather(f->backend, x, m->row_of + begin, rows, m->hidden, m->gathered);
-        ops->experts(f->backend, &mats[i], 1, act, m->gathered, rows, &m->partial);
+        ops->experts(f->backend, &call, 1, act, m->gathered, rows);
         ops->scatter(f->backend, m->partial, m->output_of + begin, rows, m->hidden, m->outputs);
     }
-    if (f->n_rows == 1)
-        ops->experts(f->backend, mats, n, act, x, 1, ys);
+    if (few)
+        ops->experts(f->backend, m->calls, n_calls, act, x, f->n_rows);
 }
 
 /* Whatever is ready first; when nothing is, wait for the oldest. */

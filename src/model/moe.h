@@ -16,7 +16,8 @@
 struct forward;
 
 #define MOE_GUESSES_MAX 32
-#define MOE_LEASES      8 /* tiles under way */
+#define MOE_FEW_ROWS    16 /* up to which a chunk's rows go through experts one by one, all experts together */
+#define MOE_LEASES      8  /* tiles under way */
 
 struct moe {
     uint32_t rows, hidden, n_experts, top_k; /* rows: most in a chunk */
@@ -32,6 +33,7 @@ struct moe {
     uint16_t *needed;                        /* [n_experts]: the same, residents first */
     uint32_t n_needed, next;                 /* the next one to request */
     bool filled;                             /* the next layer's empty slots, from this one */
+    struct expert_call *calls;               /* [MOE_FEW_ROWS * top_k] */
     struct lease leases[MOE_LEASES];         /* a ring: the oldest is computed next */
     uint32_t oldest, n_held;
     uint16_t guesses[MOE_GUESSES_MAX]; /* what the next layer may need; read once the drive is idle */

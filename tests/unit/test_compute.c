@@ -128,11 +128,13 @@ static void run_rows(struct backend *b, struct world *w, struct outputs *o, uint
     }
     ops->norm(b, x, &w->norm.mat, n, COLS, 1e-6f, o->norm + at);
     ops->norm(b, x, NULL, n * HEADS, COLS / HEADS, 1e-6f, o->norm_plain + at);
-    struct expert_mats e = {w->gate.mat, w->up.mat, w->down.mat};
-    ops->experts(b, &e, 1, ACT_GELU_TANH, x, n, &(float *){o->expert + at});
-    ops->experts(b, &e, 1, ACT_SILU, x, n, &(float *){o->expert_silu + at});
-    e.up = w->up8.mat;
-    ops->experts(b, &e, 1, ACT_SILU, x, n, &(float *){o->expert_mixed + at});
+    struct expert_call e = {{w->gate.mat, w->up.mat, w->down.mat}, 0, n, o->expert + at};
+    ops->experts(b, &e, 1, ACT_GELU_TANH, x, n);
+    e.y = o->expert_silu + at;
+    ops->experts(b, &e, 1, ACT_SILU, x, n);
+    e.y = o->expert_mixed + at;
+    e.mats.up = w->up8.mat;
+    ops->experts(b, &e, 1, ACT_SILU, x, n);
     memcpy(o->rope + at, x, count * sizeof *x);
     ops->rope(b, o->rope + at, n, HEADS, DIM, &(struct rope){DIM / 2, DIM / 2, w->inv_freq}, 1000 + r);
     memcpy(o->scale_cols + at, x, count * sizeof *x);
@@ -272,7 +274,8 @@ static void test_expert(void **state)
     free_world(&w);
 }
 
-/* Several at once give what each gives alone, for one row or some, whether gate and up can share x or not. */
+/* Several at once give what each gives alone, rows together or apart, whether gate and up can share x or not.
+ */
 static void test_experts_together(void **state)
 {
     (void)state;
@@ -287,23 +290,35 @@ static void test_experts_together(void **state)
         got[e] = new_floats(TOGETHER_ROWS * COLS);
         want[e] = new_floats(TOGETHER_ROWS * COLS);
     }
-    for (uint32_t run = 0; run < 2 * 2 * 2 * 3; run++) {
-        const uint32_t mixed = run % 2, rows = run / 2 % 2 + 1, threads = 1 + run / 8;
+    for (uint32_t run = 0; run < 2 * 2 * 3; run++) {
+        const uint32_t mixed = run % 2, threads = 1 + run / 4;
         struct backend_limits limits = LIMITS;
-        limits.rows = rows;
-        limits.experts = N * rows;
+        limits.rows = TOGETHER_ROWS;
+        limits.routes = N * TOGETHER_ROWS;
         struct opened b = open_backend(
-            threads, run / 4 % 2 ? SLUICE_ACTIVATIONS_F32 : SLUICE_ACTIVATIONS_INT8, &limits, NULL);
-        struct expert_mats mats[N];
+            threads, run / 2 % 2 ? SLUICE_ACTIVATIONS_F32 : SLUICE_ACTIVATIONS_INT8, &limits, NULL);
+        const struct backend_ops *ops = b.backend->ops;
+        struct expert_call alone[N], together[2 * N];
         for (uint32_t e = 0; e < N; e++) {
-            mats[e] = (struct expert_mats){gates[e].mat, ups[mixed][e].mat, downs[e].mat};
-            b.backend->ops->experts(b.backend, &mats[e], 1, ACT_SILU, x, rows, &want[e]);
+            alone[e] = (struct expert_call){
+                {gates[e].mat, ups[mixed][e].mat, downs[e].mat}, 0, TOGETHER_ROWS, want[e]};
+            ops->experts(b.backend, &alone[e], 1, ACT_SILU, x, TOGETHER_ROWS);
         }
-        for (uint32_t n = 1; n <= N; n++) {
-            b.backend->ops->experts(b.backend, mats + (N - n), n, ACT_SILU, x, rows, got + (N - n));
-            for (uint32_t e = N - n; e < N; e++) {
-                assert_memory_equal(got[e], want[e], rows * COLS * sizeof(float));
-                memset(got[e], 0, rows * COLS * sizeof(float));
+        /* Both rows of every even expert as one call, of every odd one as two, the last row first. */
+        for (uint32_t n = 1, calls = 0; n <= N; n++) {
+            const uint32_t e = n - 1;
+            struct expert_call call = alone[e];
+            for (uint32_t r = TOGETHER_ROWS; r-- > 0;) {
+                call.row = e % 2 ? r : 0;
+                call.n_rows = e % 2 ? 1 : TOGETHER_ROWS;
+                call.y = got[e] + (size_t)call.row * COLS;
+                if (e % 2 || r == 0)
+                    together[calls++] = call;
+            }
+            ops->experts(b.backend, together, calls, ACT_SILU, x, TOGETHER_ROWS);
+            for (uint32_t i = 0; i < n; i++) {
+                assert_memory_equal(got[i], want[i], TOGETHER_ROWS * COLS * sizeof(float));
+                memset(got[i], 0, TOGETHER_ROWS * COLS * sizeof(float));
             }
         }
         close_opened(&b);

@@ -43,7 +43,7 @@ struct cpu {
     struct backend_limits limits;
     uint32_t lanes;
     uint32_t width;      /* widest row that is quantized or decoded */
-    uint32_t rows;       /* most rows in one product: limits.rows, or limits.experts of one row */
+    uint32_t rows;       /* most rows in one product, limits.rows or limits.routes */
     struct quant quant;  /* its buffers hold `rows` rows of `width` */
     float *gate, *up;    /* [rows][inner] */
     float *vector;       /* [width]: a stored vector, decoded */
@@ -369,71 +369,87 @@ static void linear(struct backend *backend, const struct mat *const *mats, uint3
 
 /* ---- experts' feed-forward ---- */
 
-/* Of n experts with the same rows of x. Their hidden units, and their outputs, are numbered one expert after
- * another and spread as one piece of work: a barrier for each took a fifth of their time. */
+/* The calls' hidden units, and then their outputs, are numbered one call after another and spread as one
+ * piece of work: a barrier for each expert took a fifth of their time. */
 struct experts_job {
-    const struct expert_mats *mats;
+    const struct expert_call *calls;
     enum activation act;
-    uint32_t n_rows;
     const float *x;
-    float *const *ys;
 };
+
+/* Where call c's rows begin among those of cpu->gate and cpu->up. */
+static uint32_t hidden_row(const struct experts_job *job, size_t c)
+{
+    uint32_t row = 0;
+    for (size_t i = 0; i < c; i++)
+        row += job->calls[i].n_rows;
+    return row;
+}
 
 /* Hidden units [begin, end) of all rows, from both matrices, through the activation. */
 static void hidden_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 {
     const struct experts_job *job = arg;
-    const size_t inner = job->mats->gate.rows;
-    while (begin < end) {
-        const size_t e = begin / inner, b = begin % inner;
-        const size_t stop = end - e * inner < inner ? end - e * inner : inner, at = e * job->n_rows * inner;
-        multiply(cpu, &job->mats[e].gate, b, stop, job->x, 0, job->n_rows, cpu->gate + at);
-        multiply(cpu, &job->mats[e].up, b, stop, job->x, 0, job->n_rows, cpu->up + at);
-        for (uint32_t r = 0; r < job->n_rows; r++) {
+    const size_t inner = job->calls->mats.gate.rows;
+    for (size_t c = begin / inner; c * inner < end; c++) {
+        const struct expert_call *call = &job->calls[c];
+        const size_t b = begin > c * inner ? begin - c * inner : 0;
+        const size_t e = end - c * inner < inner ? end - c * inner : inner;
+        const size_t at = hidden_row(job, c) * inner;
+        multiply(cpu, &call->mats.gate, b, e, job->x, call->row, call->n_rows, cpu->gate + at);
+        multiply(cpu, &call->mats.up, b, e, job->x, call->row, call->n_rows, cpu->up + at);
+        for (uint32_t r = 0; r < call->n_rows; r++) {
             float *gate = cpu->gate + at + r * inner + b;
-            cpu->kernels.gated(job->act, gate, cpu->up + at + r * inner + b, stop - b, gate);
+            cpu->kernels.gated(job->act, gate, cpu->up + at + r * inner + b, e - b, gate);
         }
-        begin = e * inner + stop;
     }
 }
 
 static void down_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 {
     const struct experts_job *job = arg;
-    const size_t outputs = job->mats->down.rows;
-    while (begin < end) {
-        const size_t e = begin / outputs;
-        const size_t stop = end - e * outputs < outputs ? end - e * outputs : outputs;
-        multiply(cpu, &job->mats[e].down, begin % outputs, stop, cpu->gate, (uint32_t)e * job->n_rows,
-                 job->n_rows, job->ys[e]);
-        begin = e * outputs + stop;
+    const size_t outputs = job->calls->mats.down.rows;
+    for (size_t c = begin / outputs; c * outputs < end; c++) {
+        const struct expert_call *call = &job->calls[c];
+        const size_t b = begin > c * outputs ? begin - c * outputs : 0;
+        const size_t e = end - c * outputs < outputs ? end - c * outputs : outputs;
+        multiply(cpu, &call->mats.down, b, e, cpu->gate, hidden_row(job, c), call->n_rows, call->y);
     }
 }
 
-static void experts(struct backend *backend, const struct expert_mats *mats, uint32_t n_experts,
-                    enum activation act, const float *x, uint32_t n_rows, float *const *ys)
+/* Gate and up take x in different forms: matrix after matrix. */
+static void hidden_apart(struct cpu *cpu, const struct experts_job *job, size_t n_calls)
+{
+    for (size_t c = 0; c < n_calls; c++) {
+        const struct expert_call *call = &job->calls[c];
+        const struct mat *gate = &call->mats.gate, *up = &call->mats.up;
+        const size_t at = (size_t)hidden_row(job, c) * gate->rows, n = (size_t)call->n_rows * gate->rows;
+        linear(&cpu->base, (const struct mat *[]){gate, up}, 2, job->x + (size_t)call->row * gate->cols,
+               call->n_rows, (float *[]){cpu->gate + at, cpu->up + at});
+        gated(&cpu->base, job->act, cpu->gate + at, cpu->up + at, n, cpu->gate + at);
+    }
+}
+
+static void experts(struct backend *backend, const struct expert_call *calls, uint32_t n_calls,
+                    enum activation act, const float *x, uint32_t n_rows)
 {
     struct cpu *cpu = cpu_of(backend);
-    const struct mat *gate = &mats->gate, *up = &mats->up, *down = &mats->down;
-    const size_t inner = gate->rows, hidden_units = n_experts * inner,
-                 outputs = (size_t)n_experts * down->rows;
+    const struct mat *gate = &calls->mats.gate, *up = &calls->mats.up, *down = &calls->mats.down;
+    const struct experts_job job = {calls, act, x};
+    const size_t inner = gate->rows, outputs = down->rows;
+    const uint32_t rows = hidden_row(&job, n_calls);
     assert(up->rows == inner && up->cols == gate->cols && down->cols == inner && inner <= cpu->limits.inner);
-    assert((size_t)n_experts * n_rows <= cpu->rows);
-    const struct experts_job job = {mats, act, n_rows, x, ys};
+    assert(rows <= cpu->rows);
     if (same_input(cpu, gate, up)) {
         prepare(cpu, gate, x, n_rows);
-        spread(cpu, hidden_units, OUTPUT_GRAIN, 2 * hidden_units * gate->cols * n_rows * cost_of(cpu, gate),
+        spread(cpu, n_calls * inner, OUTPUT_GRAIN, 2 * inner * gate->cols * rows * cost_of(cpu, gate),
                hidden_span, &job);
     } else {
-        for (uint32_t e = 0; e < n_experts; e++) {
-            const size_t at = (size_t)e * n_rows * inner;
-            linear(backend, (const struct mat *[]){&mats[e].gate, &mats[e].up}, 2, x, n_rows,
-                   (float *[]){cpu->gate + at, cpu->up + at});
-        }
-        gated(backend, act, cpu->gate, cpu->up, hidden_units * n_rows, cpu->gate);
+        hidden_apart(cpu, &job, n_calls);
     }
-    prepare(cpu, down, cpu->gate, n_experts * n_rows);
-    spread(cpu, outputs, OUTPUT_GRAIN, outputs * inner * n_rows * cost_of(cpu, down), down_span, &job);
+    prepare(cpu, down, cpu->gate, rows);
+    spread(cpu, n_calls * outputs, OUTPUT_GRAIN, outputs * inner * rows * cost_of(cpu, down), down_span,
+           &job);
 }
 
 /* ---- rotary embedding ---- */
@@ -905,7 +921,7 @@ static void *take(struct taker *taker, size_t count, size_t each, size_t size)
 static void take_scratch(struct taker *taker, const struct backend_limits *limits, uint32_t lanes,
                          struct cpu *cpu)
 {
-    cpu->rows = limits->rows > limits->experts ? limits->rows : limits->experts;
+    cpu->rows = limits->rows > limits->routes ? limits->rows : limits->routes;
     const size_t rows = cpu->rows, heads_width = (size_t)limits->heads * limits->head_dim;
     size_t width = limits->cols > limits->inner ? limits->cols : limits->inner;
     width = width > heads_width ? width : heads_width;
