@@ -10,7 +10,7 @@
 #define LANES_VNNI
 #include "compute/cpu/lanes_avx512.h"
 
-#include "compute/cpu/lane_affine.h"
+#include "compute/cpu/lane_shapes.h"
 
 void cpu_fill_avx512vnni(struct cpu_kernels *kernels)
 {

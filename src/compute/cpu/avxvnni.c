@@ -8,7 +8,7 @@
 #define LANES_VNNI
 #include "compute/cpu/lanes_avx2.h"
 
-#include "compute/cpu/lane_affine.h"
+#include "compute/cpu/lane_shapes.h"
 
 void cpu_fill_avxvnni(struct cpu_kernels *kernels)
 {

@@ -7,14 +7,17 @@
  *
  * One row of x (decode) runs along the rows of weights as they lie in memory: a lane is a group, 16 groups
  * are one step. Where a row has 1, 2, 4 or 8 groups a step takes several rows; where it has another
- * number below 16, 16 rows are a run of groups. A few rows of x take turns at a block of weights. With more,
- * a lane is an output: 16 rows of weights are transposed once and meet them all. */
+ * number below 16, 16 rows are a run of groups. A few rows of x (FEW, or FEW_WIDE where `wide`) take turns at
+ * a block of weights. With more, a lane is an output: 16 rows of weights are transposed once and meet them
+ * all. */
 #ifndef COMPUTE_CPU_LANE_AFFINE_H
 #define COMPUTE_CPU_LANE_AFFINE_H
 
-enum { UNIT = 64, GROUPS = LANES, GROUP_MAX = 128, TILE = LANES, TILE_ROWS = 32, STREAMS = 4 };
-/* Rows of x up to which they are taken one after another, and bytes of weights that they share. */
-enum { FEW = 6, FEW_WIDE = 4, FEW_BYTES = 1 << 15 };
+enum { UNIT = 64, GROUPS = LANES, GROUP_MAX = 128, TILE = LANES, BLOCK_ROWS = 16, SHORT = 4, STREAMS = 4 };
+/* Columns of 16 rows that are unpacked at a time: a multiple of 16 of the largest groups. */
+enum { COLS_MOST = 8192, GROUPS_MOST = COLS_MOST / 32 };
+/* Bytes of weights that a few rows of x share. */
+enum { FEW_BYTES = 1 << 15 };
 
 /* How far ahead one row of x asks for weights and for their scales. The processor's own prefetching ends at
  * every page, and starts anew: with these, decode of Qwen 3.6's shape is a third faster (docs/learned.md).
@@ -380,92 +383,102 @@ INLINE void run_rows(const struct mat *m, uint32_t begin, uint32_t end, const st
 
 /* ---- several rows of x ---- */
 
-/* What a tile of 16 outputs and up to TILE_ROWS rows of x works in. */
-struct tile {
-    float acc[LANES][TILE_ROWS][TILE];                /* by g mod 16 */
-    float scales[GROUPS][TILE], biases[GROUPS][TILE]; /* of 16 groups */
-    uint8_t planes[4 * 1024];                         /* [plane][dword][output][4] of a unit */
-    const uint8_t *packed[TILE], *scale_rows[TILE], *bias_rows[TILE];
+/* Sixteen rows of weights, unpacked: as many columns of them as fit. */
+struct unpacked {
+    uint8_t planes[TILE * COLS_MOST]; /* [unit][plane][dword][output][4] */
+    float scales[GROUPS_MOST][TILE], biases[GROUPS_MOST][TILE];
+    bool configured; /* AMX's tiles are */
 };
 
-static void widen_transposed(const uint8_t *const rows[TILE], uint32_t groups, float out[GROUPS][TILE])
+/* A block of rows of x meets them. */
+struct block {
+    const int8_t *q; /* of the first row, at the first unit that is unpacked */
+    size_t stride;   /* from part to part: two for each row where `wide` */
+    const float *scales, *sums;
+    size_t group_stride;
+    uint32_t rows;
+    bool first;     /* the sums begin at 0 with these groups */
+    uint32_t slots; /* accumulators that are written: those that get a group, and where `first` the others */
+};
+
+typedef float block_sums[LANES][BLOCK_ROWS][TILE]; /* by g mod 16 */
+
+/* scales and biases [16][groups] to [groups][16]: both in one go, as halves of a lane. */
+static void unpack_scales(const uint8_t *const scales[TILE], const uint8_t *const biases[TILE],
+                          uint32_t groups, float out_scales[GROUPS][TILE], float out_biases[GROUPS][TILE])
 {
-    float wide[TILE][GROUPS];
-    const uint8_t *wide_rows[TILE];
+    float joined[TILE][GROUPS];
+    const uint8_t *rows[TILE];
+    vb columns[GROUPS];
     for (uint32_t i = 0; i < TILE; i++) {
-        vf_store(wide[i], groups == GROUPS ? vf_bf16(rows[i]) : vf_bf16_n(rows[i], groups));
-        wide_rows[i] = (const uint8_t *)wide[i];
+        const vf scale = groups == GROUPS ? vf_bf16(scales[i]) : vf_bf16_n(scales[i], groups);
+        const vf bias = groups == GROUPS ? vf_bf16(biases[i]) : vf_bf16_n(biases[i], groups);
+        vf_store(joined[i], vf_from_bits(vi_or(vf_bits(scale), vi_right(vf_bits(bias), 16))));
+        rows[i] = (const uint8_t *)joined[i];
     }
-    transpose16(wide_rows, 64, (uint8_t *)out);
+    transpose16(rows, columns);
+    for (uint32_t g = 0; g < groups; g++) {
+        vb_store(out_scales[g], columns[g]);
+        const vi both = vf_bits(vf_load(out_scales[g]));
+        vf_store(out_scales[g], vf_from_bits(vi_and(both, vi_set((int32_t)0xffff0000))));
+        vf_store(out_biases[g], vf_from_bits(vi_left(both, 16)));
+    }
 }
 
-/* Planes of `bytes` packed bytes from `at` on, for all 16 outputs: [plane][dword][output][4]. */
-static void unpack_unit(const uint8_t *const of[TILE], size_t at, uint32_t bytes, uint32_t bits,
+/* The planes of a unit of which the rows hold `bytes`. */
+INLINE void unpack_unit(const uint8_t *const of[TILE], size_t at, uint32_t bytes, uint32_t bits,
                         uint8_t *planes)
 {
-    uint8_t packed[1024];
+    uint8_t part[TILE][UNIT];
     const uint8_t *rows[TILE];
-    for (uint32_t i = 0; i < TILE; i++)
+    vb dwords[16];
+    for (uint32_t i = 0; i < TILE; i++) {
         rows[i] = of[i] + at;
-    transpose16(rows, bytes, bits == 8 ? planes : packed);
-    for (uint32_t d = 0; bits < 8 && d < 16; d++) {
-        vb w = vb_load(packed + (size_t)64 * d);
-        for (uint32_t p = 0; p < 8 / bits; p++)
-            vb_store(planes + (size_t)1024 * p + (size_t)64 * d, vb_plane(w, p * bits, (1u << bits) - 1));
-    }
-}
-
-/* Where the activations of a group meet a tile. */
-struct meeting {
-    const int8_t *q; /* of the first row, at the group's first dword */
-    uint32_t group, slot, dword;
-    bool more; /* the second half of a group of 128 bytes: its dots join those of the first */
-};
-
-INLINE void meet_rows(struct tile *t, const struct quant *x, const struct meeting *at, size_t r0,
-                      uint32_t row, uint32_t rows, uint32_t bits, uint32_t dwords, bool wide, vi *carried)
-{
-    const uint32_t parts = 1u + wide;
-    vi dots[DOT_ROWS];
-    tile_dots(t->planes + (size_t)64 * at->dword, at->q + (size_t)row * parts * x->code_stride,
-              x->code_stride, dwords, bits, rows * parts, dots);
-    for (uint32_t r = 0; r < rows && wide; r++)
-        dots[r] = vi_add(vi_left(dots[2 * r], 7), dots[2 * r + 1]);
-    for (uint32_t r = 0; r < rows; r++) {
-        if (carried && !at->more) {
-            carried[row + r] = dots[r];
-            continue;
+        if (bytes < UNIT) {
+            vb_store(part[i], vb_load_n(rows[i], bytes));
+            rows[i] = part[i];
         }
-        const vi dot = carried ? vi_add(dots[r], carried[row + r]) : dots[r];
-        const size_t g = (r0 + row + r) * x->group_stride + at->group;
-        float *acc = t->acc[at->slot][row + r];
-        vf a =
-            vf_fma(vf_mul(vf_load(t->scales[at->slot]), vf_set(x->scales[g])), vi_float(dot), vf_load(acc));
-        vf_store(acc, vf_fma(vf_load(t->biases[at->slot]), vf_set(x->sums[g]), a));
+    }
+    transpose16(rows, dwords);
+    for (uint32_t d = 0; d < 16; d++)
+        for (uint32_t p = 0; p < 8 / bits; p++)
+            vb_store(planes + (size_t)1024 * p + (size_t)64 * d,
+                     bits == 8 ? dwords[d] : vb_plane(dwords[d], p * bits, (1u << bits) - 1));
+}
+
+/* Groups [g0, g0 + groups) of up to 16 outputs from o on; the last output stands for those that are not. */
+INLINE void unpack(const struct mat *m, uint32_t o, uint32_t outputs, uint32_t g0, uint32_t groups,
+                   struct unpacked *u, uint32_t bits, uint32_t n)
+{
+    const uint8_t *packed[TILE], *scales[TILE], *biases[TILE];
+    const uint32_t all = m->cols / n, group_bytes = n * bits / 8;
+    const size_t bytes = (size_t)groups * group_bytes;
+    for (uint32_t i = 0; i < TILE; i++) {
+        const size_t group = (size_t)(o + (i < outputs ? i : outputs - 1)) * all + g0;
+        packed[i] = (const uint8_t *)m->weight + group * group_bytes;
+        scales[i] = (const uint8_t *)m->scales + group * 2;
+        biases[i] = (const uint8_t *)m->biases + group * 2;
+    }
+    for (size_t at = 0; at < bytes; at += UNIT)
+        unpack_unit(packed, at, bytes - at < UNIT ? (uint32_t)(bytes - at) : UNIT, bits,
+                    u->planes + at * TILE * (8 / bits));
+    for (uint32_t g = 0; g < groups; g += GROUPS) {
+        unpack_scales(scales, biases, groups - g < GROUPS ? groups - g : GROUPS, u->scales + g,
+                      u->biases + g);
+        for (uint32_t i = 0; i < TILE; i++) {
+            scales[i] += 2 * GROUPS;
+            biases[i] += 2 * GROUPS;
+        }
     }
 }
 
-INLINE void meet(struct tile *t, const struct quant *x, const struct meeting *at, size_t r0, uint32_t rows,
-                 uint32_t bits, uint32_t dwords, bool wide, vi *carried)
-{
-    const uint32_t many = DOT_ROWS / (1u + wide);
-    uint32_t r = 0;
-    for (; r + many <= rows; r += many)
-        meet_rows(t, x, at, r0, r, many, bits, dwords, wide, carried);
-    for (; r + 2 <= rows; r += 2)
-        meet_rows(t, x, at, r0, r, 2, bits, dwords, wide, carried);
-    if (r < rows)
-        meet_rows(t, x, at, r0, r, 1, bits, dwords, wide, carried);
-}
-
-/* The tree over the 16 accumulators of every row; lanes are outputs here. */
-INLINE void finish_tile(const float acc[LANES][TILE_ROWS][TILE], uint32_t rows, uint32_t outputs,
-                        size_t stride, float *y)
+/* The tree over the accumulators of every row; lanes are outputs here. */
+INLINE void finish_block(const block_sums sums, uint32_t rows, uint32_t outputs, size_t stride, float *y)
 {
     for (uint32_t r = 0; r < rows; r++) {
         vf a[LANES];
         for (uint32_t i = 0; i < LANES; i++)
-            a[i] = vf_load(acc[i][r]);
+            a[i] = vf_load(sums[i][r]);
         for (uint32_t i = 0; i < 8; i++)
             a[i] = vf_add(a[i], a[i + 8]);
         for (uint32_t i = 0; i < 4; i++)
@@ -474,131 +487,125 @@ INLINE void finish_tile(const float acc[LANES][TILE_ROWS][TILE], uint32_t rows, 
     }
 }
 
-INLINE void tile_groups(struct tile *t, const struct quant *x, size_t r0, uint32_t rows, uint32_t groups,
-                        uint32_t g0, uint32_t bits, uint32_t n, bool wide)
+/* The same where only the first SHORT accumulators have groups; the +0 of the others turns -0 into +0. */
+INLINE void finish_short(const block_sums sums, uint32_t rows, uint32_t outputs, size_t stride, float *y)
 {
-    const uint32_t planes = 8 / bits, group_bytes = n * bits / 8;
-    const uint32_t dwords = (group_bytes < UNIT ? group_bytes : UNIT) / 4;
-    const size_t from = (size_t)g0 * group_bytes, bytes = (size_t)groups * group_bytes;
-    vi carried[TILE_ROWS];
-    for (size_t done = 0; done < bytes; done += UNIT) {
-        const uint32_t unit = bytes - done < UNIT ? (uint32_t)(bytes - done) : UNIT;
-        unpack_unit(t->packed, from + done, unit, bits, t->planes);
-        for (uint32_t d = 0; d < unit / 4; d += dwords) {
-            const uint32_t slot = (uint32_t)((done + 4 * d) / group_bytes);
-            const struct meeting at = {x->codes + r0 * (1u + wide) * x->code_stride + (from + done) * planes +
-                                           (size_t)4 * d,
-                                       g0 + slot, slot, d, (done + 4 * d) % group_bytes != 0};
-            meet(t, x, &at, r0, rows, bits, dwords, wide, group_bytes > UNIT ? carried : NULL);
-        }
+    for (uint32_t r = 0; r < rows; r++) {
+        vf a[SHORT];
+        for (uint32_t i = 0; i < SHORT; i++)
+            a[i] = vf_add(vf_load(sums[i][r]), vf_set(0.0f));
+        vf_store_n(y + r * stride, vf_add(vf_add(a[0], a[2]), vf_add(a[1], a[3])), outputs);
     }
 }
 
-INLINE void tile_product(const struct mat *m, uint32_t o, uint32_t outputs, const struct quant *x, size_t r0,
-                         uint32_t rows, float *y, uint32_t bits, uint32_t n, bool wide)
+/* Adds the products of some groups to a block's sums. */
+typedef void block_fn(struct unpacked *u, const struct block *b, uint32_t groups, block_sums sums,
+                      uint32_t bits, uint32_t n, bool wide);
+
+/* Of 16 outputs. Few rows of x meet 16 groups at a time, which stay in the first-level cache; for more, a
+ * whole row is unpacked, or as much of it as fits. */
+INLINE void tile_product(const struct mat *m, uint32_t o, uint32_t outputs, const struct quant *x,
+                         uint32_t n_rows, float *y, block_fn *product, struct unpacked *u, uint32_t bits,
+                         uint32_t n, bool wide)
 {
-    _Alignas(64) struct tile t;
-    const uint32_t groups = m->cols / n;
-    for (uint32_t i = 0; i < TILE; i++) {
-        const size_t row = o + (i < outputs ? i : outputs - 1);
-        t.packed[i] = (const uint8_t *)m->weight + row * (m->cols / 8) * bits;
-        t.scale_rows[i] = (const uint8_t *)m->scales + row * groups * 2;
-        t.bias_rows[i] = (const uint8_t *)m->biases + row * groups * 2;
-    }
-    for (uint32_t i = 0; i < LANES; i++)
-        memset(t.acc[i], 0, rows * sizeof t.acc[i][0]);
-    for (uint32_t g = 0; g < groups; g += GROUPS) {
-        const uint32_t count = groups - g < GROUPS ? groups - g : GROUPS;
-        widen_transposed(t.scale_rows, count, t.scales);
-        widen_transposed(t.bias_rows, count, t.biases);
-        tile_groups(&t, x, r0, rows, count, g, bits, n, wide);
-        for (uint32_t i = 0; i < TILE; i++) {
-            t.scale_rows[i] += 2 * GROUPS;
-            t.bias_rows[i] += 2 * GROUPS;
+    _Alignas(64) block_sums sums;
+    const uint32_t groups = m->cols / n, most = n_rows < BLOCK_ROWS ? GROUPS : COLS_MOST / n;
+    for (uint32_t r = 0; r < n_rows; r += BLOCK_ROWS) {
+        const uint32_t rows = n_rows - r < BLOCK_ROWS ? n_rows - r : BLOCK_ROWS;
+        const struct quant from = quant_from(x, r);
+        float *to = y + (size_t)r * m->rows + o;
+        for (uint32_t g = 0; g < groups; g += most) {
+            const uint32_t count = groups - g < most ? groups - g : most;
+            if (r == 0 || groups > most)
+                unpack(m, o, outputs, g, count, u, bits, n);
+            const struct block b = {from.codes + (size_t)g * n,
+                                    x->code_stride,
+                                    from.scales + g,
+                                    from.sums + g,
+                                    x->group_stride,
+                                    rows,
+                                    g == 0,
+                                    groups <= SHORT            ? SHORT
+                                    : g == 0 || count >= LANES ? LANES
+                                                               : count};
+            product(u, &b, count, sums, bits, n, wide);
         }
+        if (groups <= SHORT)
+            finish_short(sums, rows, outputs, m->rows, to);
+        else
+            finish_block(sums, rows, outputs, m->rows, to);
     }
-    finish_tile(t.acc, rows, outputs, m->rows, y + r0 * m->rows + o);
 }
 
 INLINE void many_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
-                      uint32_t n_rows, float *y, uint32_t bits, uint32_t n, bool wide)
+                      uint32_t n_rows, float *y, block_fn *product, uint32_t bits, uint32_t n, bool wide)
 {
+    _Alignas(64) struct unpacked u;
+    u.configured = false;
     for (uint32_t o = begin; o < end; o += TILE)
-        for (uint32_t r = 0; r < n_rows; r += TILE_ROWS)
-            tile_product(m, o, end - o < TILE ? end - o : TILE, x, r,
-                         n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS, y, bits, n, wide);
+        tile_product(m, o, end - o < TILE ? end - o : TILE, x, n_rows, y, product, &u, bits, n, wide);
 }
 
-/* ---- entry ---- */
-
-INLINE void one_row(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x, float *y,
-                    uint32_t bits, uint32_t n, bool wide)
+/* The dots of a group, of `rows` rows of x from `row` on. */
+INLINE void group_dots(const struct unpacked *u, const struct block *b, uint32_t g, uint32_t row,
+                       uint32_t rows, vi *dots, uint32_t bits, uint32_t n, bool wide)
 {
-    const uint32_t groups = m->cols / n;
-    if (groups <= 8 && (groups & (groups - 1)) == 0)
-        short_rows(m, begin, end, x, y, bits, n, wide);
-    else if (groups < GROUPS)
-        run_rows(m, begin, end, x, y, bits, n, wide);
-    else
-        long_rows(m, begin, end, x, y, bits, n, wide);
-}
-
-/* So few rows of x, as drafting has them, cost less one after another than a tile's unpacking does: a block
- * of weights stays in the first-level cache meanwhile. */
-INLINE void few_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
-                     uint32_t n_rows, float *y, uint32_t bits, uint32_t n, bool wide)
-{
-    const uint32_t row_bytes = m->cols / 8 * bits, fit = FEW_BYTES / row_bytes;
-    const uint32_t block = n_rows == 1 ? end - begin : fit < TILE ? TILE : fit;
-    for (uint32_t o = begin; o < end; o += block)
-        for (uint32_t r = 0; r < n_rows; r++) {
-            const struct quant row = quant_from(x, r);
-            one_row(m, o, end - o < block ? end : o + block, &row, y + (size_t)r * m->rows, bits, n, wide);
+    const uint32_t planes = 8 / bits, group_bytes = n * bits / 8, parts = 1u + wide;
+    const uint32_t dwords = (group_bytes < UNIT ? group_bytes : UNIT) / 4;
+    const size_t at = (size_t)g * group_bytes;
+    vi part[DOT_ROWS];
+    for (uint32_t r = 0; r < rows; r++)
+        dots[r] = vi_set(0);
+    for (size_t from = at; from < at + group_bytes; from += UNIT) {
+        tile_dots(u->planes + from / UNIT * 1024 * planes + from % UNIT * TILE,
+                  b->q + (size_t)row * parts * b->stride + from / UNIT * UNIT * planes + from % UNIT,
+                  b->stride, dwords, bits, rows * parts, part);
+        for (uint32_t r = 0; r < rows; r++) {
+            const vi dot = wide ? vi_add(vi_left(part[2 * r], 7), part[2 * r + 1]) : part[r];
+            dots[r] = vi_add(dots[r], dot);
         }
-}
-
-INLINE void affine_shape(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
-                         uint32_t n_rows, float *y, uint32_t bits, uint32_t n, bool wide)
-{
-    if (n_rows <= (wide ? FEW_WIDE : FEW))
-        few_rows(m, begin, end, x, n_rows, y, bits, n, wide);
-    else
-        many_rows(m, begin, end, x, n_rows, y, bits, n, wide);
-}
-
-/* Functions for each width and group size: their constants decide how the loops above compile. */
-#define AFFINE_SHAPE(bits, n)                                                                                \
-    static void affine_##bits##_##n(const struct mat *m, uint32_t begin, uint32_t end,                       \
-                                    const struct quant *x, uint32_t n_rows, float *y)                        \
-    {                                                                                                        \
-        if (x->wide)                                                                                         \
-            affine_shape(m, begin, end, x, n_rows, y, bits, n, true);                                        \
-        else                                                                                                 \
-            affine_shape(m, begin, end, x, n_rows, y, bits, n, false);                                       \
     }
+}
 
-AFFINE_SHAPE(2, 32)
-AFFINE_SHAPE(2, 64)
-AFFINE_SHAPE(2, 128)
-AFFINE_SHAPE(4, 32)
-AFFINE_SHAPE(4, 64)
-AFFINE_SHAPE(4, 128)
-AFFINE_SHAPE(8, 32)
-AFFINE_SHAPE(8, 64)
-AFFINE_SHAPE(8, 128)
-
-typedef void shape_fn(const struct mat *, uint32_t, uint32_t, const struct quant *, uint32_t, float *);
-
-static void affine_i8(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x,
-                      uint32_t n_rows, float *y)
+/* Groups in the order of their accumulators, 0, 16, 32, ..., 1, 17, ...: an accumulator of every row then
+ * stays in a register until its groups end. */
+INLINE void product_of_rows(const struct unpacked *u, const struct block *b, uint32_t groups, block_sums sums,
+                            uint32_t row, uint32_t rows, uint32_t bits, uint32_t n, bool wide)
 {
-    static shape_fn *const SHAPES[3][3] = {
-        {affine_2_32, affine_2_64, affine_2_128},
-        {affine_4_32, affine_4_64, affine_4_128},
-        {affine_8_32, affine_8_64, affine_8_128},
-    };
-    /* 2, 4, 8 -> 0, 1, 2 and 32, 64, 128 -> 0, 1, 2 */
-    SHAPES[m->bits / 4u][m->group_size / 64u](m, begin, end, x, n_rows, y);
+    for (uint32_t slot = 0; slot < b->slots; slot++) {
+        vf acc[DOT_ROWS];
+        for (uint32_t r = 0; r < rows; r++)
+            acc[r] = b->first ? vf_set(0.0f) : vf_load(sums[slot][row + r]);
+        for (uint32_t g = slot; g < groups; g += LANES) {
+            const vf scale = vf_load(u->scales[g]), bias = vf_load(u->biases[g]);
+            vi dots[DOT_ROWS];
+            group_dots(u, b, g, row, rows, dots, bits, n, wide);
+            for (uint32_t r = 0; r < rows; r++) {
+                const size_t at = (row + r) * b->group_stride + g;
+                acc[r] = vf_fma(vf_mul(scale, vf_set(b->scales[at])), vi_float(dots[r]), acc[r]);
+                acc[r] = vf_fma(bias, vf_set(b->sums[at]), acc[r]);
+            }
+        }
+        for (uint32_t r = 0; r < rows; r++)
+            vf_store(sums[slot][row + r], acc[r]);
+    }
+}
+
+INLINE void block_product(struct unpacked *u, const struct block *b, uint32_t groups, block_sums sums,
+                          uint32_t bits, uint32_t n, bool wide)
+{
+    const uint32_t most = DOT_ROWS / (1u + wide);
+    uint32_t r = 0;
+    for (; r + most <= b->rows; r += most)
+        product_of_rows(u, b, groups, sums, r, most, bits, n, wide);
+    if (most > 4 && r + 4 <= b->rows) {
+        product_of_rows(u, b, groups, sums, r, 4, bits, n, wide);
+        r += 4;
+    }
+    for (; r + 2 <= b->rows; r += 2)
+        product_of_rows(u, b, groups, sums, r, 2, bits, n, wide);
+    if (r < b->rows)
+        product_of_rows(u, b, groups, sums, r, 1, bits, n, wide);
 }
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef COMPUTE_CPU_LANE_FILL_H
 #define COMPUTE_CPU_LANE_FILL_H
 
-#include "compute/cpu/lane_affine.h"
+#include "compute/cpu/lane_shapes.h"
 #include "compute/cpu/lane_attend.h"
 #include "compute/cpu/lane_delta.h"
 #include "compute/cpu/lane_floats.h"

@@ -17,7 +17,7 @@
  *   lut_order, lut_natural   16 floats to that order, and back
  *   vb_plane(x,shift,mask)   each byte shifted right and masked
  *   split_bytes          the even and the odd bytes of 128
- *   transpose16          out[i][r] = rows[r][i], 4-byte values, from the first `bytes` of each row
+ *   transpose16          out[i][r] = rows[r][i], 4-byte values, 64 bytes of each row
  *   unit_dot             per lane: sum over planes of 4 codes times 4 of q; 64 bytes of q per plane
  *   tile_dots            per row and lane: sum over planes and `dwords` of 4 codes times the 4 values of q
  * that all lanes share; planes of w are 1024 bytes apart, of q 64

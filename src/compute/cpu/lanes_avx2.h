@@ -20,6 +20,9 @@ typedef vf vm; /* all bits of a lane set, or none */
 /* Accumulators of one tile: 16 registers hold 4 pairs and what feeds them. */
 enum { FLOAT_OUTPUTS = 4, MANY_OUTPUTS = 1, MANY_ROWS = 4, ATTEND_TILE = 1, DOT_ROWS = 4 };
 
+/* Rows of x up to which taking turns is faster than unpacking weights for all (measured). */
+enum { FEW = 4, FEW_WIDE = 3 };
+
 /* Eight ones from first_lanes + 8 - n on, then zeros. */
 INLINE __m256i first_lanes(uint32_t n)
 {
@@ -384,36 +387,35 @@ INLINE void split_bytes(const int8_t *in, int8_t *even, int8_t *odd)
     }
 }
 
-/* 8 rows by 8 values, in three rounds of 2 x 2 blocks; out has 16 values a row. */
-INLINE void transpose8(const __m256i t[8], uint8_t *out)
+/* 16 bytes of each of two rows. */
+INLINE __m256i halves(const uint8_t *a, const uint8_t *b)
 {
-    __m256i u[8], v[8];
-    for (int i = 0; i < 8; i += 2) {
-        u[i] = _mm256_unpacklo_epi32(t[i], t[i + 1]);
-        u[i + 1] = _mm256_unpackhi_epi32(t[i], t[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4)
-        for (int j = 0; j < 2; j++) {
-            v[i + 2 * j] = _mm256_unpacklo_epi64(u[i + j], u[i + 2 + j]);
-            v[i + 2 * j + 1] = _mm256_unpackhi_epi64(u[i + j], u[i + 2 + j]);
-        }
-    for (int j = 0; j < 4; j++) {
-        _mm256_storeu_si256((__m256i *)(out + 64 * j), _mm256_permute2x128_si256(v[j], v[4 + j], 0x20));
-        _mm256_storeu_si256((__m256i *)(out + 64 * (4 + j)), _mm256_permute2x128_si256(v[j], v[4 + j], 0x31));
-    }
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)a)),
+                                   _mm_loadu_si128((const __m128i *)b), 1);
 }
 
-static void transpose16(const uint8_t *const rows[16], uint32_t bytes, uint8_t *out)
+/* 8 rows by 4 values. Loads put rows 4 apart side by side; two rounds of 2 x 2 blocks remain. */
+INLINE void transpose8(const uint8_t *const rows[8], int j, __m256i out[4])
 {
-    for (int half = 0; half < 2; half++) {
-        __m256i low[8], high[8];
-        for (int i = 0; i < 8; i++) {
-            vb x = vb_load_n(rows[8 * half + i], bytes);
-            low[i] = x.a;
-            high[i] = x.b;
-        }
-        transpose8(low, out + 32 * half);
-        transpose8(high, out + 512 + 32 * half);
+    __m256i t[4];
+    for (int i = 0; i < 4; i++)
+        t[i] = halves(rows[i] + 16 * j, rows[4 + i] + 16 * j);
+    const __m256i a = _mm256_unpacklo_epi32(t[0], t[1]), b = _mm256_unpackhi_epi32(t[0], t[1]);
+    const __m256i c = _mm256_unpacklo_epi32(t[2], t[3]), d = _mm256_unpackhi_epi32(t[2], t[3]);
+    out[0] = _mm256_unpacklo_epi64(a, c);
+    out[1] = _mm256_unpackhi_epi64(a, c);
+    out[2] = _mm256_unpacklo_epi64(b, d);
+    out[3] = _mm256_unpackhi_epi64(b, d);
+}
+
+INLINE void transpose16(const uint8_t *const rows[16], vb out[16])
+{
+    for (int j = 0; j < 4; j++) {
+        __m256i low[4], high[4];
+        transpose8(rows, j, low);
+        transpose8(rows + 8, j, high);
+        for (int k = 0; k < 4; k++)
+            out[4 * j + k] = (vb){low[k], high[k]};
     }
 }
 

@@ -13,6 +13,9 @@ typedef __mmask16 vm;
 /* Accumulators of one tile: 32 registers hold 4 x 4 and what feeds them. */
 enum { FLOAT_OUTPUTS = 4, MANY_OUTPUTS = 4, MANY_ROWS = 4, ATTEND_TILE = 4, DOT_ROWS = 8 };
 
+/* Rows of x up to which taking turns is faster than unpacking weights for all (measured). */
+enum { FEW = 3, FEW_WIDE = 2 };
+
 INLINE vm first_lanes(uint32_t n)
 {
     return (vm)((1u << n) - 1u);
@@ -335,31 +338,29 @@ INLINE void split_bytes(const int8_t *in, int8_t *even, int8_t *odd)
     }
 }
 
-/* Rows and columns of 4-byte values, in four rounds of 2 x 2 blocks. */
-static void transpose16(const uint8_t *const rows[16], uint32_t bytes, uint8_t *out)
+/* 16 bytes of each of four rows. */
+INLINE __m512i quarters(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d)
 {
-    __m512i t[16], u[16];
-    for (int i = 0; i < 16; i++)
-        t[i] = vb_load_n(rows[i], bytes);
-    for (int i = 0; i < 16; i += 2) {
-        u[i] = _mm512_unpacklo_epi32(t[i], t[i + 1]);
-        u[i + 1] = _mm512_unpackhi_epi32(t[i], t[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4)
-        for (int j = 0; j < 2; j++) {
-            t[i + 2 * j] = _mm512_unpacklo_epi64(u[i + j], u[i + 2 + j]);
-            t[i + 2 * j + 1] = _mm512_unpackhi_epi64(u[i + j], u[i + 2 + j]);
-        }
-    for (int i = 0; i < 16; i += 8)
-        for (int j = 0; j < 4; j++) {
-            u[i + j] = _mm512_shuffle_i32x4(t[i + j], t[i + 4 + j], 0x88);
-            u[i + 4 + j] = _mm512_shuffle_i32x4(t[i + j], t[i + 4 + j], 0xdd);
-        }
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)a));
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)b), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)c), 2);
+    return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)d), 3);
+}
+
+/* Loads put rows 4 apart side by side; two rounds of 2 x 2 blocks remain. */
+INLINE void transpose16(const uint8_t *const rows[16], vb out[16])
+{
     for (int j = 0; j < 4; j++) {
-        vb_store(out + 64 * j, _mm512_shuffle_i32x4(u[j], u[8 + j], 0x88));
-        vb_store(out + 64 * (4 + j), _mm512_shuffle_i32x4(u[4 + j], u[12 + j], 0x88));
-        vb_store(out + 64 * (8 + j), _mm512_shuffle_i32x4(u[j], u[8 + j], 0xdd));
-        vb_store(out + 64 * (12 + j), _mm512_shuffle_i32x4(u[4 + j], u[12 + j], 0xdd));
+        __m512i t[4];
+        for (int i = 0; i < 4; i++)
+            t[i] =
+                quarters(rows[i] + 16 * j, rows[4 + i] + 16 * j, rows[8 + i] + 16 * j, rows[12 + i] + 16 * j);
+        const __m512i a = _mm512_unpacklo_epi32(t[0], t[1]), b = _mm512_unpackhi_epi32(t[0], t[1]);
+        const __m512i c = _mm512_unpacklo_epi32(t[2], t[3]), d = _mm512_unpackhi_epi32(t[2], t[3]);
+        out[4 * j] = _mm512_unpacklo_epi64(a, c);
+        out[4 * j + 1] = _mm512_unpackhi_epi64(a, c);
+        out[4 * j + 2] = _mm512_unpacklo_epi64(b, d);
+        out[4 * j + 3] = _mm512_unpackhi_epi64(b, d);
     }
 }
 

@@ -26,6 +26,9 @@ typedef struct {
 /* Accumulators of one tile: 32 registers hold 4 times four and what feeds them. */
 enum { FLOAT_OUTPUTS = 4, MANY_OUTPUTS = 1, MANY_ROWS = 4, ATTEND_TILE = 1, DOT_ROWS = 4 };
 
+/* Rows of x up to which taking turns is faster than unpacking weights for all (measured). */
+enum { FEW = 4, FEW_WIDE = 3 };
+
 /* A function that does the same to each of the four registers. */
 #define LANES_4(type, name, args, each)                                                                      \
     INLINE type name args                                                                                    \
@@ -291,19 +294,18 @@ INLINE uint32x4_t high_pairs(uint32x4_t a, uint32x4_t b)
     return vreinterpretq_u32_u64(vzip2q_u64(vreinterpretq_u64_u32(a), vreinterpretq_u64_u32(b)));
 }
 
-static void transpose16(const uint8_t *const rows[16], uint32_t bytes, uint8_t *out)
+INLINE void transpose16(const uint8_t *const rows[16], vb out[16])
 {
-    for (int i = 0; i < 16; i += 4) {
-        const vb a = vb_load_n(rows[i], bytes), b = vb_load_n(rows[i + 1], bytes),
-                 c = vb_load_n(rows[i + 2], bytes), d = vb_load_n(rows[i + 3], bytes);
+    for (int i = 0; i < 4; i++) {
+        const vb a = vb_load(rows[4 * i]), b = vb_load(rows[4 * i + 1]), c = vb_load(rows[4 * i + 2]),
+                 d = vb_load(rows[4 * i + 3]);
         for (int j = 0; j < 4; j++) {
             const uint32x4x2_t ab = vzipq_u32(vreinterpretq_u32_u8(a.v[j]), vreinterpretq_u32_u8(b.v[j]));
             const uint32x4x2_t cd = vzipq_u32(vreinterpretq_u32_u8(c.v[j]), vreinterpretq_u32_u8(d.v[j]));
-            uint8_t *block = out + 256 * j + 4 * i;
-            vst1q_u8(block, vreinterpretq_u8_u32(low_pairs(ab.val[0], cd.val[0])));
-            vst1q_u8(block + 64, vreinterpretq_u8_u32(high_pairs(ab.val[0], cd.val[0])));
-            vst1q_u8(block + 128, vreinterpretq_u8_u32(low_pairs(ab.val[1], cd.val[1])));
-            vst1q_u8(block + 192, vreinterpretq_u8_u32(high_pairs(ab.val[1], cd.val[1])));
+            out[4 * j].v[i] = vreinterpretq_u8_u32(low_pairs(ab.val[0], cd.val[0]));
+            out[4 * j + 1].v[i] = vreinterpretq_u8_u32(high_pairs(ab.val[0], cd.val[0]));
+            out[4 * j + 2].v[i] = vreinterpretq_u8_u32(low_pairs(ab.val[1], cd.val[1]));
+            out[4 * j + 3].v[i] = vreinterpretq_u8_u32(high_pairs(ab.val[1], cd.val[1]));
         }
     }
 }
