@@ -35,6 +35,13 @@ struct rope_table {
     uint32_t pairs, position0, n_rows;
 };
 
+/* Of an expert call: its first row among those that its products read and among the hidden ones, and where
+ * its outputs go. */
+struct place {
+    uint32_t input, hidden;
+    float *y;
+};
+
 struct cpu {
     struct backend base;
     struct cpu_kernels kernels;
@@ -43,13 +50,17 @@ struct cpu {
     struct backend_limits limits;
     uint32_t lanes;
     uint32_t width;      /* widest row that is quantized or decoded */
-    uint32_t rows;       /* most rows in one product, limits.rows or limits.routes */
+    uint32_t rows;       /* most that are quantized at once, limits.rows or limits.routes */
     struct quant quant;  /* its buffers hold `rows` rows of `width` */
-    float *gate, *up;    /* [rows][inner] */
     float *vector;       /* [width]: a stored vector, decoded */
     float *taps;         /* [conv_values]: a convolution's weight, tap after tap */
     float *second;       /* [width]: another vector */
     float *lane_scratch; /* [lanes][ATTEND_SCRATCH_FLOATS] */
+    /* of the experts, [routes] each */
+    struct place *places;         /* of each call */
+    uint32_t *row_of, *output_of; /* of the routes, numbered one call after another; of those in `moved` */
+    float *gate, *up;             /* [inner] */
+    float *moved;                 /* [hidden]: copies of x's rows, and later outputs to be moved */
     struct rope_table ropes[ROPE_TABLES];
     uint32_t next_rope;
 };
@@ -259,6 +270,38 @@ static bool finite_all(struct backend *backend, const float *x, size_t n)
     return cpu_of(backend)->kernels.finite(x, n);
 }
 
+/* ---- moving rows ---- */
+
+struct move_job {
+    const float *x;
+    const uint32_t *index;
+    size_t cols;
+    float *out;
+};
+
+static void gather_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    (void)cpu;
+    const struct move_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        memcpy(job->out + r * job->cols, job->x + job->index[r] * job->cols, job->cols * sizeof *job->x);
+}
+
+static void gather(struct backend *backend, const float *x, const uint32_t *index, uint32_t n_rows,
+                   uint32_t cols, float *out)
+{
+    struct move_job job = {x, index, cols, out};
+    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, gather_span, &job);
+}
+
+static void scatter_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    (void)cpu;
+    const struct move_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        memcpy(job->out + job->index[r] * job->cols, job->x + r * job->cols, job->cols * sizeof *job->x);
+}
+
 /* ---- linear ---- */
 
 static bool quantizes(const struct cpu *cpu, const struct mat *m)
@@ -280,19 +323,38 @@ static size_t cost_of(const struct cpu *cpu, const struct mat *m)
     return !quantizes(cpu, m) ? COST_FLOAT : m->precise ? COST_WIDE : 1;
 }
 
+struct quantize_job {
+    const float *x;
+    const uint32_t *index; /* of x's rows; NULL: in order */
+};
+
 static void quantize_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 {
-    const float *x = arg;
+    const struct quantize_job *job = arg;
     for (size_t r = begin; r < end; r++)
-        cpu->kernels.quantize_row(&cpu->quant, (uint32_t)r, x + r * cpu->quant.cols);
+        cpu->kernels.quantize_row(&cpu->quant, (uint32_t)r,
+                                  job->x + (job->index ? job->index[r] : r) * cpu->quant.cols);
 }
 
-/* Make x what m needs: quantized in cpu->quant, or nothing to do. */
-static void prepare(struct cpu *cpu, const struct mat *m, const float *x, uint32_t n_rows)
+/* Rows index[0..n_rows) of x one after another; x itself where index is NULL. */
+static const float *in_order(struct cpu *cpu, const float *x, const uint32_t *index, uint32_t n_rows,
+                             uint32_t cols)
+{
+    if (!index)
+        return x;
+    assert(cols <= cpu->limits.hidden && n_rows <= cpu->limits.routes);
+    gather(&cpu->base, x, index, n_rows, cols, cpu->moved);
+    return cpu->moved;
+}
+
+/* Make of rows index[0..n_rows) of x (NULL: the first ones) what m needs: quantized rows in cpu->quant, or
+ * floats one after another, which are returned for multiply(). */
+static const float *prepare(struct cpu *cpu, const struct mat *m, const float *x, const uint32_t *index,
+                            uint32_t n_rows)
 {
     assert(m->cols <= cpu->width && n_rows <= cpu->rows);
     if (!quantizes(cpu, m))
-        return;
+        return in_order(cpu, x, index, n_rows, m->cols);
     struct quant *quant = &cpu->quant;
     assert(m->cols % m->group_size == 0 && (m->bits == 2 || m->bits == 4 || m->bits == 8));
     quant->cols = m->cols;
@@ -301,14 +363,27 @@ static void prepare(struct cpu *cpu, const struct mat *m, const float *x, uint32
     quant->wide = m->precise;
     quant->code_stride = (m->cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT;
     quant->group_stride = (m->cols / m->group_size + LANES - 1) / LANES * LANES;
-    spread(cpu, n_rows, 1, (size_t)n_rows * m->cols * COST_QUANTIZE, quantize_span, x);
+    const struct quantize_job job = {x, index};
+    spread(cpu, n_rows, 1, (size_t)n_rows * m->cols * COST_QUANTIZE, quantize_span, &job);
+    return x;
 }
 
-/* For the rows of x, or of what prepare() made of x, from `first` on. */
-static void multiply(struct cpu *cpu, const struct mat *m, size_t begin, size_t end, const float *x,
+struct share {
+    size_t begin, end;
+};
+
+/* Of n units, numbered from `start` on, those in [begin, end): counted from `start`, and begin >= end where
+ * there are none. `start` is below `end`. */
+static struct share share_of(size_t begin, size_t end, size_t start, size_t n)
+{
+    return (struct share){begin > start ? begin - start : 0, end - start < n ? end - start : n};
+}
+
+/* For n_rows of the rows that prepare() made or returned, from `first` on. */
+static void multiply(struct cpu *cpu, const struct mat *m, struct share outputs, const float *x,
                      uint32_t first, uint32_t n_rows, float *y)
 {
-    const uint32_t b = (uint32_t)begin, e = (uint32_t)end;
+    const uint32_t b = (uint32_t)outputs.begin, e = (uint32_t)outputs.end;
     const float *rows = x + (size_t)first * m->cols;
     if (quantizes(cpu, m)) {
         const struct quant quant = quant_from(&cpu->quant, first);
@@ -337,11 +412,10 @@ static void linear_span(struct cpu *cpu, const void *arg, size_t begin, size_t e
         const struct mat *mat = job->mats[m];
         if (!same_input(cpu, job->mats[job->first], mat))
             continue;
-        size_t stop = start + mat->rows;
-        size_t b = begin > start ? begin : start, e = end < stop ? end : stop;
-        if (b < e)
-            multiply(cpu, mat, b - start, e - start, job->x, 0, job->n_rows, job->ys[m]);
-        start = stop;
+        const struct share share = share_of(begin, end, start, mat->rows);
+        if (share.begin < share.end)
+            multiply(cpu, mat, share, job->x, 0, job->n_rows, job->ys[m]);
+        start += mat->rows;
     }
 }
 
@@ -360,8 +434,8 @@ static void linear(struct backend *backend, const struct mat *const *mats, uint3
             assert(mats[m]->cols == mats[first]->cols);
             outputs += same_input(cpu, mats[m], mats[first]) ? mats[m]->rows : 0;
         }
-        prepare(cpu, mats[first], x, n_rows);
-        struct linear_job job = {mats, first, n_mats, n_rows, x, ys};
+        const float *rows = prepare(cpu, mats[first], x, NULL, n_rows);
+        const struct linear_job job = {mats, first, n_mats, n_rows, rows, ys};
         spread(cpu, outputs, OUTPUT_GRAIN, outputs * mats[first]->cols * n_rows * cost_of(cpu, mats[first]),
                linear_span, &job);
     }
@@ -370,38 +444,28 @@ static void linear(struct backend *backend, const struct mat *const *mats, uint3
 /* ---- experts' feed-forward ---- */
 
 /* The calls' hidden units, and then their outputs, are numbered one call after another and spread as one
- * piece of work: a barrier for each expert took a fifth of their time. */
+ * piece of work: a barrier for each expert took a fifth of their time. Rows likewise: those of a call are
+ * side by side from quantization to output. */
 struct experts_job {
     const struct expert_call *calls;
     enum activation act;
-    const float *x;
+    const float *x; /* of the first product, as multiply() takes it */
 };
 
-/* Where call c's rows begin among those of cpu->gate and cpu->up. */
-static uint32_t hidden_row(const struct experts_job *job, size_t c)
-{
-    uint32_t row = 0;
-    for (size_t i = 0; i < c; i++)
-        row += job->calls[i].n_rows;
-    return row;
-}
-
-/* Hidden units [begin, end) of all rows, from both matrices, through the activation. */
+/* Hidden units [begin, end) of all calls, from both matrices, through the activation. */
 static void hidden_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 {
     const struct experts_job *job = arg;
     const size_t inner = job->calls->mats.gate.rows;
     for (size_t c = begin / inner; c * inner < end; c++) {
         const struct expert_call *call = &job->calls[c];
-        const size_t b = begin > c * inner ? begin - c * inner : 0;
-        const size_t e = end - c * inner < inner ? end - c * inner : inner;
-        const size_t at = hidden_row(job, c) * inner;
-        multiply(cpu, &call->mats.gate, b, e, job->x, call->row, call->n_rows, cpu->gate + at);
-        multiply(cpu, &call->mats.up, b, e, job->x, call->row, call->n_rows, cpu->up + at);
-        for (uint32_t r = 0; r < call->n_rows; r++) {
-            float *gate = cpu->gate + at + r * inner + b;
-            cpu->kernels.gated(job->act, gate, cpu->up + at + r * inner + b, e - b, gate);
-        }
+        const struct place *place = &cpu->places[c];
+        const struct share share = share_of(begin, end, c * inner, inner);
+        float *gate = cpu->gate + place->hidden * inner, *up = cpu->up + place->hidden * inner;
+        multiply(cpu, &call->mats.gate, share, job->x, place->input, call->n_rows, gate);
+        multiply(cpu, &call->mats.up, share, job->x, place->input, call->n_rows, up);
+        for (size_t at = share.begin, r = 0; r < call->n_rows; r++, at += inner)
+            cpu->kernels.gated(job->act, gate + at, up + at, share.end - share.begin, gate + at);
     }
 }
 
@@ -411,9 +475,9 @@ static void down_span(struct cpu *cpu, const void *arg, size_t begin, size_t end
     const size_t outputs = job->calls->mats.down.rows;
     for (size_t c = begin / outputs; c * outputs < end; c++) {
         const struct expert_call *call = &job->calls[c];
-        const size_t b = begin > c * outputs ? begin - c * outputs : 0;
-        const size_t e = end - c * outputs < outputs ? end - c * outputs : outputs;
-        multiply(cpu, &call->mats.down, b, e, cpu->gate, hidden_row(job, c), call->n_rows, call->y);
+        const struct place *place = &cpu->places[c];
+        multiply(cpu, &call->mats.down, share_of(begin, end, c * outputs, outputs), cpu->gate, place->hidden,
+                 call->n_rows, place->y);
     }
 }
 
@@ -423,33 +487,70 @@ static void hidden_apart(struct cpu *cpu, const struct experts_job *job, size_t 
     for (size_t c = 0; c < n_calls; c++) {
         const struct expert_call *call = &job->calls[c];
         const struct mat *gate = &call->mats.gate, *up = &call->mats.up;
-        const size_t at = (size_t)hidden_row(job, c) * gate->rows, n = (size_t)call->n_rows * gate->rows;
-        linear(&cpu->base, (const struct mat *[]){gate, up}, 2, job->x + (size_t)call->row * gate->cols,
-               call->n_rows, (float *[]){cpu->gate + at, cpu->up + at});
+        const size_t at = (size_t)cpu->places[c].hidden * gate->rows, n = (size_t)call->n_rows * gate->rows;
+        linear(&cpu->base, (const struct mat *[]){gate, up}, 2,
+               job->x + (size_t)cpu->places[c].input * gate->cols, call->n_rows,
+               (float *[]){cpu->gate + at, cpu->up + at});
         gated(&cpu->base, job->act, cpu->gate + at, cpu->up + at, n, cpu->gate + at);
     }
 }
 
+struct placed {
+    uint32_t routes, moved;
+};
+
+/* Fills cpu->places and the lists of routes. A call of one row writes its output where it belongs, one of
+ * more to rows of cpu->moved, side by side as products are written. */
+static struct placed place_calls(struct cpu *cpu, const struct expert_call *calls, uint32_t n_calls,
+                                 uint32_t n_rows, const uint32_t *row_of, const uint32_t *output_of,
+                                 float *out)
+{
+    const size_t outputs = calls->mats.down.rows;
+    struct placed placed = {0};
+    for (uint32_t c = 0; c < n_calls; c++) {
+        const uint32_t first = calls[c].first, n = calls[c].n_rows;
+        assert(n > 0 && n <= n_rows && n <= cpu->limits.routes - placed.routes);
+        struct place *place = &cpu->places[c];
+        *place = (struct place){.input = n_rows == 1 ? 0 : placed.routes,
+                                .hidden = placed.routes,
+                                .y = out + output_of[first] * outputs};
+        memcpy(cpu->row_of + placed.routes, row_of + first, n * sizeof *row_of);
+        placed.routes += n;
+        if (n == 1)
+            continue;
+        place->y = cpu->moved + placed.moved * outputs;
+        memcpy(cpu->output_of + placed.moved, output_of + first, n * sizeof *output_of);
+        placed.moved += n;
+    }
+    return placed;
+}
+
 static void experts(struct backend *backend, const struct expert_call *calls, uint32_t n_calls,
-                    enum activation act, const float *x, uint32_t n_rows)
+                    enum activation act, const float *x, uint32_t n_rows, const uint32_t *row_of,
+                    const uint32_t *output_of, float *out)
 {
     struct cpu *cpu = cpu_of(backend);
     const struct mat *gate = &calls->mats.gate, *up = &calls->mats.up, *down = &calls->mats.down;
-    const struct experts_job job = {calls, act, x};
     const size_t inner = gate->rows, outputs = down->rows;
-    const uint32_t rows = hidden_row(&job, n_calls);
     assert(up->rows == inner && up->cols == gate->cols && down->cols == inner && inner <= cpu->limits.inner);
-    assert(rows <= cpu->rows);
+    assert(gate->cols <= cpu->limits.hidden && outputs <= cpu->limits.hidden);
+    const struct placed placed = place_calls(cpu, calls, n_calls, n_rows, row_of, output_of, out);
+    /* The only row of x is prepared once for all. */
+    const uint32_t *index = n_rows == 1 ? NULL : cpu->row_of, inputs = n_rows == 1 ? 1 : placed.routes;
+    struct experts_job job = {.calls = calls, .act = act};
     if (same_input(cpu, gate, up)) {
-        prepare(cpu, gate, x, n_rows);
-        spread(cpu, n_calls * inner, OUTPUT_GRAIN, 2 * inner * gate->cols * rows * cost_of(cpu, gate),
-               hidden_span, &job);
+        job.x = prepare(cpu, gate, x, index, inputs);
+        spread(cpu, n_calls * inner, OUTPUT_GRAIN,
+               2 * inner * gate->cols * placed.routes * cost_of(cpu, gate), hidden_span, &job);
     } else {
+        job.x = in_order(cpu, x, index, inputs, gate->cols);
         hidden_apart(cpu, &job, n_calls);
     }
-    prepare(cpu, down, cpu->gate, rows);
-    spread(cpu, n_calls * outputs, OUTPUT_GRAIN, outputs * inner * rows * cost_of(cpu, down), down_span,
-           &job);
+    prepare(cpu, down, cpu->gate, NULL, placed.routes);
+    spread(cpu, n_calls * outputs, OUTPUT_GRAIN, outputs * inner * placed.routes * cost_of(cpu, down),
+           down_span, &job);
+    const struct move_job back = {cpu->moved, cpu->output_of, outputs, out};
+    spread(cpu, placed.moved, 1, placed.moved * outputs * COST_ELEMENT, scatter_span, &back);
 }
 
 /* ---- rotary embedding ---- */
@@ -646,43 +747,6 @@ static void route(struct backend *backend, const float *logits, uint32_t n_rows,
     assert(!expert_scale || expert_scale->cols == n);
     struct route_job job = {logits, expert_scale, n, k, ids, weights};
     spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * n * COST_EXP, route_span, &job);
-}
-
-struct move_job {
-    const float *x;
-    const uint32_t *index;
-    size_t cols;
-    float *out;
-};
-
-static void gather_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
-{
-    (void)cpu;
-    const struct move_job *job = arg;
-    for (size_t r = begin; r < end; r++)
-        memcpy(job->out + r * job->cols, job->x + job->index[r] * job->cols, job->cols * sizeof *job->x);
-}
-
-static void gather(struct backend *backend, const float *x, const uint32_t *index, uint32_t n_rows,
-                   uint32_t cols, float *out)
-{
-    struct move_job job = {x, index, cols, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, gather_span, &job);
-}
-
-static void scatter_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
-{
-    (void)cpu;
-    const struct move_job *job = arg;
-    for (size_t r = begin; r < end; r++)
-        memcpy(job->out + job->index[r] * job->cols, job->x + r * job->cols, job->cols * sizeof *job->x);
-}
-
-static void scatter(struct backend *backend, const float *x, const uint32_t *index, uint32_t n_rows,
-                    uint32_t cols, float *out)
-{
-    struct move_job job = {x, index, cols, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, scatter_span, &job);
 }
 
 struct weighted_sum_job {
@@ -891,7 +955,6 @@ static const struct backend_ops CPU_OPS = {
     .route = route,
     .experts = experts,
     .gather = gather,
-    .scatter = scatter,
     .weighted_sum = weighted_sum,
     .short_conv = short_conv,
     .delta_rule = delta_rule,
@@ -922,7 +985,8 @@ static void take_scratch(struct taker *taker, const struct backend_limits *limit
                          struct cpu *cpu)
 {
     cpu->rows = limits->rows > limits->routes ? limits->rows : limits->routes;
-    const size_t rows = cpu->rows, heads_width = (size_t)limits->heads * limits->head_dim;
+    const size_t rows = cpu->rows, routes = limits->routes,
+                 heads_width = (size_t)limits->heads * limits->head_dim;
     size_t width = limits->cols > limits->inner ? limits->cols : limits->inner;
     width = width > heads_width ? width : heads_width;
     cpu->width = width > UINT32_MAX ? UINT32_MAX : (uint32_t)width;
@@ -930,17 +994,21 @@ static void take_scratch(struct taker *taker, const struct backend_limits *limit
     cpu->quant.codes = take(taker, rows, (width + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT, 2);
     cpu->quant.scales = take(taker, rows, group_stride, sizeof(float));
     cpu->quant.sums = take(taker, rows, group_stride, sizeof(float));
-    cpu->gate = take(taker, rows, limits->inner, sizeof(float));
-    cpu->up = take(taker, rows, limits->inner, sizeof(float));
     cpu->vector = take(taker, 1, width, sizeof(float));
     cpu->second = take(taker, 1, width, sizeof(float));
     cpu->taps = take(taker, 1, limits->conv_values, sizeof(float));
     cpu->lane_scratch = take(taker, lanes, ATTEND_SCRATCH_FLOATS(limits->head_dim), sizeof(float));
+    cpu->places = take(taker, routes, 1, sizeof *cpu->places);
+    cpu->row_of = take(taker, routes, 1, sizeof *cpu->row_of);
+    cpu->output_of = take(taker, routes, 1, sizeof *cpu->output_of);
+    cpu->gate = take(taker, routes, limits->inner, sizeof(float));
+    cpu->up = take(taker, routes, limits->inner, sizeof(float));
+    cpu->moved = take(taker, routes, limits->hidden, sizeof(float));
     for (uint32_t t = 0; t < ROPE_TABLES; t++) {
         const size_t pairs = limits->head_dim / 2;
         cpu->ropes[t].inv_freq = take(taker, 1, pairs, sizeof(float));
-        cpu->ropes[t].cosines = take(taker, rows, pairs, sizeof(float));
-        cpu->ropes[t].sines = take(taker, rows, pairs, sizeof(float));
+        cpu->ropes[t].cosines = take(taker, limits->rows, pairs, sizeof(float));
+        cpu->ropes[t].sines = take(taker, limits->rows, pairs, sizeof(float));
     }
 }
 
