@@ -65,11 +65,11 @@ struct expert_mats {
     struct mat gate, up, down;
 };
 
-/* Rows [row, row + n_rows) of x through one expert, to y [n_rows][outputs]. */
+/* One expert's routes, [first, first + n_rows) of two lists: row row_of[i] of x through the expert becomes
+ * row output_of[i] of the outputs. It takes a row of x at most once. */
 struct expert_call {
     struct expert_mats mats;
-    uint32_t row, n_rows;
-    float *y;
+    uint32_t first, n_rows;
 };
 
 struct backend_limits {
@@ -79,7 +79,8 @@ struct backend_limits {
     uint32_t context; /* longest attention span, in positions */
     uint32_t heads, head_dim;
     uint32_t conv_values; /* channels * taps of the widest short convolution; 0: there is none */
-    uint32_t routes;      /* most rows of all expert_calls together; 0: as many as rows */
+    uint32_t routes;      /* most of all experts of one call together; 0: there are no experts */
+    uint32_t hidden;      /* width of experts' inputs and outputs */
 };
 
 struct backend;
@@ -121,16 +122,15 @@ struct backend_ops {
      * over those k; weights are then multiplied by expert_scale[id] when it is not NULL. */
     void (*route)(struct backend *, const float *logits, uint32_t n_rows, uint32_t n, uint32_t k,
                   const struct mat *expert_scale, uint16_t *ids, float *weights);
-    /* For each row of each call: down(act(gate x) * up x). x has n_rows rows; all experts are of one shape
-     * and format; the calls' rows are at most the larger of limits.rows and limits.routes. */
+    /* For each route i of each call: out[output_of[i]] = down(act(gate x[row_of[i]]) * up x[row_of[i]]). x
+     * has n_rows rows; all experts are of one shape and format; the calls have at most limits.routes routes
+     * together. */
     void (*experts)(struct backend *, const struct expert_call *calls, uint32_t n_calls, enum activation act,
-                    const float *x, uint32_t n_rows);
+                    const float *x, uint32_t n_rows, const uint32_t *row_of, const uint32_t *output_of,
+                    float *out);
     /* out[r] = x[index[r]]. */
     void (*gather)(struct backend *, const float *x, const uint32_t *index, uint32_t n_rows, uint32_t cols,
                    float *out);
-    /* out[index[r]] = x[r]. */
-    void (*scatter)(struct backend *, const float *x, const uint32_t *index, uint32_t n_rows, uint32_t cols,
-                    float *out);
     /* out[r] = sum_j weights[r][j] * ys[r][j], j ascending: weights[r][0] * ys[r][0], then fmaf. */
     void (*weighted_sum)(struct backend *, const float *ys, const float *weights, uint32_t n_rows, uint32_t k,
                          uint32_t cols, float *out);

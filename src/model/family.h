@@ -31,7 +31,7 @@ struct model {
     bool drafts;                       /* has a layer of its own for drafting (family->draft) */
     struct kv_shape *kv;               /* n_layers, and with `drafts` one more */
     struct recurrent_shape *recurrent; /* likewise; NULL: no layer has such a state */
-    struct backend_limits limits;      /* rows and context are filled by the session */
+    struct backend_limits limits;      /* rows, context, routes, hidden: by the session */
     /* set by the engine before family->bind */
     struct mat *mats; /* n_resident, in spec order */
 };

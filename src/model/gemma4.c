@@ -360,7 +360,6 @@ static void set_limits(struct gemma4 *g)
     limits->inner = g->dense > g->expert ? g->dense : g->expert;
     limits->heads = g->heads;
     limits->head_dim = head;
-    limits->routes = MOE_FEW_ROWS * g->base.top_k;
 }
 
 static sluice_status gemma4_parse(const json_t *config, struct gemma4 *g, sluice_error *err)

@@ -4,6 +4,17 @@
 
 #include <string.h>
 
+/* Up to so many rows, each expert gets so few that all of them must be computed together to be worth the
+ * threads; of a longer chunk, one expert may get every row. */
+enum { FEW_ROWS = 16 };
+
+uint32_t moe_routes(uint32_t rows, uint32_t top_k)
+{
+    const uint64_t few = (uint64_t)FEW_ROWS * top_k, all = (uint64_t)rows * top_k;
+    const uint64_t most = few > rows ? few : rows;
+    return (uint32_t)(most < all ? most : all);
+}
+
 /* Lays the buffers out in `arena`, or only adds up their cost when it is NULL. */
 static size_t layout(struct moe *m, struct arena *arena)
 {
@@ -15,14 +26,12 @@ static size_t layout(struct moe *m, struct arena *arena)
         {&m->ids, routes * sizeof *m->ids},
         {&m->weights, routes * sizeof *m->weights},
         {&m->outputs, routes * row},
-        {&m->gathered, m->rows * row},
-        {&m->partial, m->rows * row},
         {&m->counts, (m->n_experts + 1) * sizeof *m->counts},
         {&m->row_of, routes * sizeof *m->row_of},
         {&m->output_of, routes * sizeof *m->output_of},
         {&m->wanted, m->n_experts * sizeof *m->wanted},
         {&m->needed, m->n_experts * sizeof *m->needed},
-        {&m->calls, (size_t)MOE_FEW_ROWS * m->top_k * sizeof *m->calls},
+        {&m->calls, LEASE_EXPERTS_MAX * sizeof *m->calls},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         total += arena_cost(parts[i].bytes);
@@ -166,33 +175,30 @@ void moe_abandon(struct moe *m, struct forward *f)
         release_oldest(m, f);
 }
 
-/* Items ready[0..n) of the lease. An expert gets its rows as one product; where these are few, all experts
- * are computed together, each row by itself. */
+static void compute_calls(struct moe *m, struct forward *f, uint32_t n, enum activation act, const float *x)
+{
+    f->backend->ops->experts(f->backend, m->calls, n, act, x, f->n_rows, m->row_of, m->output_of, m->outputs);
+}
+
+/* Items ready[0..n) of the lease, as many together as the backend takes. */
 static void compute_ready(struct moe *m, struct forward *f, const struct lease *lease,
                           const uint16_t *experts, const uint32_t *ready, uint32_t n, enum activation act,
                           const float *x)
 {
-    const struct backend_ops *ops = f->backend->ops;
-    const bool few = f->n_rows <= MOE_FEW_ROWS;
-    uint32_t n_calls = 0;
+    const uint32_t most = moe_routes(m->rows, m->top_k);
+    uint32_t n_calls = 0, routes = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const uint16_t expert = experts[ready[i]];
-        const uint32_t begin = m->counts[expert], end = m->counts[expert + 1], rows = end - begin;
-        struct expert_call call = {.n_rows = few ? 1 : rows, .y = m->partial};
-        experts_mats(f->experts, lease, ready[i], &call.mats);
-        for (uint32_t at = begin; at < end && few; at++) {
-            call.row = m->row_of[at];
-            call.y = m->outputs + (size_t)m->output_of[at] * m->hidden;
-            m->calls[n_calls++] = call;
+        const uint32_t first = m->counts[experts[ready[i]]], rows = m->counts[experts[ready[i]] + 1] - first;
+        if (rows > most - routes) {
+            compute_calls(m, f, n_calls, act, x);
+            n_calls = routes = 0;
         }
-        if (few)
-            continue;
-        ops->gather(f->backend, x, m->row_of + begin, rows, m->hidden, m->gathered);
-        ops->experts(f->backend, &call, 1, act, m->gathered, rows);
-        ops->scatter(f->backend, m->partial, m->output_of + begin, rows, m->hidden, m->outputs);
+        struct expert_call *call = &m->calls[n_calls++];
+        *call = (struct expert_call){.first = first, .n_rows = rows};
+        experts_mats(f->experts, lease, ready[i], &call->mats);
+        routes += rows;
     }
-    if (few)
-        ops->experts(f->backend, m->calls, n_calls, act, x, f->n_rows);
+    compute_calls(m, f, n_calls, act, x);
 }
 
 /* Whatever is ready first; when nothing is, wait for the oldest. */

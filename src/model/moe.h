@@ -16,16 +16,13 @@
 struct forward;
 
 #define MOE_GUESSES_MAX 32
-#define MOE_FEW_ROWS    16 /* up to which a chunk's rows go through experts one by one, all experts together */
-#define MOE_LEASES      8  /* tiles under way */
+#define MOE_LEASES      8 /* tiles under way */
 
 struct moe {
     uint32_t rows, hidden, n_experts, top_k; /* rows: most in a chunk */
     uint16_t *ids;                           /* [rows][top_k], best first */
     float *weights;                          /* [rows][top_k] */
     float *outputs;                          /* [rows][top_k][hidden] */
-    float *gathered;                         /* [rows][hidden] */
-    float *partial;                          /* [rows][hidden] */
     uint32_t *counts;                        /* [n_experts + 1]: prefix sums of rows per expert */
     uint32_t *row_of;                        /* [rows * top_k]: source row, grouped by expert */
     uint32_t *output_of;                     /* [rows * top_k]: row of `outputs` */
@@ -33,13 +30,15 @@ struct moe {
     uint16_t *needed;                        /* [n_experts]: the same, residents first */
     uint32_t n_needed, next;                 /* the next one to request */
     bool filled;                             /* the next layer's empty slots, from this one */
-    struct expert_call *calls;               /* [MOE_FEW_ROWS * top_k] */
+    struct expert_call *calls;               /* [LEASE_EXPERTS_MAX] */
     struct lease leases[MOE_LEASES];         /* a ring: the oldest is computed next */
     uint32_t oldest, n_held;
     uint16_t guesses[MOE_GUESSES_MAX]; /* what the next layer may need; read once the drive is idle */
     uint32_t n_guesses;
 };
 
+/* Most routes that are computed together, for chunks of at most `rows`: the backend's limits.routes. */
+uint32_t moe_routes(uint32_t rows, uint32_t top_k);
 size_t moe_bytes(uint32_t rows, uint32_t hidden, uint32_t n_experts, uint32_t top_k);
 void moe_open(struct moe *moe, uint32_t rows, uint32_t hidden, uint32_t n_experts, uint32_t top_k,
               struct arena *arena);

@@ -445,7 +445,6 @@ static void set_limits(struct qwen *g)
     limits->heads = g->heads;
     limits->head_dim = g->head_dim;
     limits->conv_values = g->conv_channels * g->conv_taps;
-    limits->routes = MOE_FEW_ROWS * g->base.top_k;
 }
 
 static sluice_status parse(const json_t *config, struct qwen *g, bool moe, sluice_error *err)

@@ -12,6 +12,8 @@ static struct backend_limits limits_of(const struct model *model, uint32_t conte
     struct backend_limits limits = model->limits;
     limits.rows = chunk;
     limits.context = context;
+    limits.routes = moe_routes(chunk, model->top_k);
+    limits.hidden = model->hidden;
     return limits;
 }
 

@@ -7,8 +7,14 @@
 
 enum { ROWS = 12, COLS = 256, INNER = 96, OUTPUTS = 150, DIM = 64, HEADS = 4, EXPERTS = 64, TOP = 6 };
 
-static const struct backend_limits LIMITS = {
-    .rows = ROWS, .cols = COLS, .inner = INNER, .context = 128, .heads = HEADS, .head_dim = DIM};
+static const struct backend_limits LIMITS = {.rows = ROWS,
+                                             .cols = COLS,
+                                             .inner = INNER,
+                                             .context = 128,
+                                             .heads = HEADS,
+                                             .head_dim = DIM,
+                                             .routes = ROWS,
+                                             .hidden = COLS};
 
 /* ---- open ---- */
 
@@ -40,8 +46,8 @@ static void test_open(void **state)
     arena_close(&arena);
     pool_close(pool);
     /* Sizes that do not fit saturate instead of wrapping. */
-    struct backend_limits vast = {UINT32_MAX, UINT32_MAX, UINT32_MAX, 1,
-                                  UINT32_MAX, UINT32_MAX, UINT32_MAX, 0};
+    struct backend_limits vast = {UINT32_MAX, UINT32_MAX, UINT32_MAX, 1,         UINT32_MAX,
+                                  UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
     assert_int_equal(cpu_backend_bytes(&vast, 256), SIZE_MAX);
 }
 
@@ -99,7 +105,7 @@ struct outputs {
     float expert[ROWS * COLS], expert_silu[ROWS * COLS], expert_mixed[ROWS * COLS];
     float rope[ROWS * COLS], scale_cols[ROWS * COLS], mixed[ROWS / 4 * COLS];
     float add[ROWS * COLS], scale[ROWS * COLS], gated[ROWS * COLS], softcap[ROWS * COLS];
-    float route_weights[ROWS * TOP], gather[ROWS * COLS], scatter[ROWS * COLS];
+    float route_weights[ROWS * TOP], gather[ROWS * COLS];
     uint16_t route_ids[ROWS * TOP];
 };
 
@@ -128,13 +134,11 @@ static void run_rows(struct backend *b, struct world *w, struct outputs *o, uint
     }
     ops->norm(b, x, &w->norm.mat, n, COLS, 1e-6f, o->norm + at);
     ops->norm(b, x, NULL, n * HEADS, COLS / HEADS, 1e-6f, o->norm_plain + at);
-    struct expert_call e = {{w->gate.mat, w->up.mat, w->down.mat}, 0, n, o->expert + at};
-    ops->experts(b, &e, 1, ACT_GELU_TANH, x, n);
-    e.y = o->expert_silu + at;
-    ops->experts(b, &e, 1, ACT_SILU, x, n);
-    e.y = o->expert_mixed + at;
+    struct expert_call e = {{w->gate.mat, w->up.mat, w->down.mat}, r, n};
+    ops->experts(b, &e, 1, ACT_GELU_TANH, w->x, ROWS, w->index, w->index, o->expert);
+    ops->experts(b, &e, 1, ACT_SILU, w->x, ROWS, w->index, w->index, o->expert_silu);
     e.mats.up = w->up8.mat;
-    ops->experts(b, &e, 1, ACT_SILU, x, n);
+    ops->experts(b, &e, 1, ACT_SILU, w->x, ROWS, w->index, w->index, o->expert_mixed);
     memcpy(o->rope + at, x, count * sizeof *x);
     ops->rope(b, o->rope + at, n, HEADS, DIM, &(struct rope){DIM / 2, DIM / 2, w->inv_freq}, 1000 + r);
     memcpy(o->scale_cols + at, x, count * sizeof *x);
@@ -148,7 +152,6 @@ static void run_rows(struct backend *b, struct world *w, struct outputs *o, uint
     ops->route(b, rows_of(w->logits, r, EXPERTS), n, EXPERTS, TOP, &w->scale.mat, o->route_ids + r * TOP,
                o->route_weights + r * TOP);
     ops->gather(b, w->x, w->index + r, n, COLS, o->gather + at);
-    ops->scatter(b, x, w->index + r, n, COLS, o->scatter);
 }
 
 static void run_all(uint32_t threads, sluice_activations activations, struct world *w, uint32_t chunk,
@@ -213,7 +216,6 @@ static void test_norm_and_elements(void **state)
             assert_true(o->scale[at] == w.x[at] * 1.3f);
             assert_true(o->scale_cols[at] == w.x[at] * (float)weight * 0.7f);
             assert_true(o->gather[at] == w.x[w.index[r] * COLS + k]);
-            assert_true(o->scatter[w.index[r] * COLS + k] == w.x[at]);
             const float row = (float)weight_at(&w.q4.mat, (uint32_t)w.ids[r], (uint32_t)k);
             assert_true(o->embed[at] == row * 3.7f);
             const float dense = (float)weight_at(&w.f16.mat, (uint32_t)w.ids[r] % 90, (uint32_t)k);
@@ -274,63 +276,118 @@ static void test_expert(void **state)
     free_world(&w);
 }
 
-/* Several at once give what each gives alone, rows together or apart, whether gate and up can share x or not.
- */
+/* Experts that are computed together. Their lists of routes begin at LEAD, and not in the order of the calls;
+ * a row of x goes to several experts, and an output in three is nobody's. */
+enum {
+    JOINT = 6,
+    JOINT_ROWS = 48,
+    JOINT_ROUTES = 1 + 40 + 2 + 5 + 1 + 40,
+    LEAD = 3,
+    JOINT_LIST = LEAD + JOINT_ROUTES,
+    JOINT_OUTPUTS = JOINT_LIST * 3 / 2
+};
+static const uint32_t JOINT_FIRST[JOINT] = {LEAD + 48, LEAD, LEAD + 46, LEAD + 40, LEAD + 45, LEAD + 49};
+static const uint32_t JOINT_N[JOINT] = {1, 40, 2, 5, 1, 40};
+
+static const struct backend_limits JOINT_LIMITS = {.rows = JOINT_ROWS,
+                                                   .cols = COLS,
+                                                   .inner = INNER,
+                                                   .context = 1,
+                                                   .heads = HEADS,
+                                                   .head_dim = DIM,
+                                                   .routes = JOINT_ROUTES,
+                                                   .hidden = COLS};
+
+struct joint {
+    struct stored gate, up[3], dense_gate, down;
+};
+
+/* Gate and up that take x in one form, or in two; or that take it as it is, whatever the activations. */
+static struct expert_mats mats_of(const struct joint *e, uint32_t kind)
+{
+    return (struct expert_mats){kind == 2 ? e->dense_gate.mat : e->gate.mat, e->up[kind].mat, e->down.mat};
+}
+
+static struct joint new_joint(void)
+{
+    return (struct joint){
+        .gate = random_affine(INNER, COLS, 4, 64),
+        .up = {random_affine(INNER, COLS, 4, 64), random_affine(INNER, COLS, 8, 32),
+               random_dense(INNER, COLS, DTYPE_F16)},
+        .dense_gate = random_dense(INNER, COLS, DTYPE_F16),
+        .down = random_affine(COLS, INNER, 4, 32),
+    };
+}
+
+static void free_joint(struct joint *e)
+{
+    struct stored *all[] = {&e->gate, &e->up[0], &e->up[1], &e->up[2], &e->dense_gate, &e->down};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free_stored(all[i]);
+}
+
+/* Each route of a call by itself, by the reference's kernels. */
+static void compute_alone(const struct expert_call *call, sluice_activations activations, const float *x,
+                          const uint32_t *row_of, const uint32_t *output_of, float *out)
+{
+    struct cpu_kernels ref;
+    cpu_fill_ref(&ref);
+    struct opened b = open_backend(1, activations, &JOINT_LIMITS, &ref);
+    const struct expert_call alone = {call->mats, 0, 1};
+    const uint32_t zero = 0;
+    for (uint32_t i = call->first; i < call->first + call->n_rows; i++)
+        b.backend->ops->experts(b.backend, &alone, 1, ACT_SILU, rows_of(x, row_of[i], COLS), 1, &zero, &zero,
+                                out + (size_t)output_of[i] * COLS);
+    close_opened(&b);
+}
+
+/* The first n of the calls, for every n, on x of n_rows rows. */
+static void check_joint(const struct expert_call *calls, sluice_activations activations, uint32_t threads,
+                        const float *x, uint32_t n_rows, const uint32_t *row_of, const uint32_t *output_of)
+{
+    struct opened b = open_backend(threads, activations, &JOINT_LIMITS, NULL);
+    const size_t n_floats = (size_t)JOINT_OUTPUTS * COLS;
+    float *want = random_floats(n_floats, 1), *got = new_floats(n_floats);
+    for (uint32_t n = 1; n <= JOINT; n++) {
+        memcpy(got, want, n_floats * sizeof *got);
+        compute_alone(&calls[n - 1], activations, x, row_of, output_of, want);
+        for (uint32_t c = 0; c < n; c++)
+            for (uint32_t i = calls[c].first; i < calls[c].first + calls[c].n_rows; i++)
+                memset(got + (size_t)output_of[i] * COLS, 0, COLS * sizeof *got);
+        b.backend->ops->experts(b.backend, calls, n, ACT_SILU, x, n_rows, row_of, output_of, got);
+        assert_memory_equal(got, want, n_floats * sizeof *got);
+    }
+    test_free(want);
+    test_free(got);
+    close_opened(&b);
+}
+
 static void test_experts_together(void **state)
 {
     (void)state;
-    enum { N = 5, TOGETHER_ROWS = 2 };
-    struct stored gates[N], ups[2][N], downs[N];
-    float *x = random_floats(TOGETHER_ROWS * COLS, 2), *got[N], *want[N];
-    for (size_t e = 0; e < N; e++) {
-        gates[e] = random_affine(INNER, COLS, 4, 64);
-        ups[0][e] = random_affine(INNER, COLS, 4, 64);
-        ups[1][e] = random_affine(INNER, COLS, 8, 32);
-        downs[e] = random_affine(COLS, INNER, 4, 32);
-        got[e] = new_floats(TOGETHER_ROWS * COLS);
-        want[e] = new_floats(TOGETHER_ROWS * COLS);
+    struct joint experts[JOINT];
+    struct expert_call many[JOINT], one[JOINT];
+    uint32_t row_of[JOINT_LIST], first_row[JOINT_LIST] = {0}, output_of[JOINT_LIST];
+    float *x = random_floats((size_t)JOINT_ROWS * COLS, 2);
+    for (uint32_t i = 0; i < JOINT_LIST; i++) {
+        row_of[i] = i * 11 % JOINT_ROWS; /* distinct in any 48 that follow one another */
+        output_of[i] = i * 35 % JOINT_LIST * 3 / 2;
     }
-    for (uint32_t run = 0; run < 2 * 2 * 3; run++) {
-        const uint32_t mixed = run % 2, threads = 1 + run / 4;
-        struct backend_limits limits = LIMITS;
-        limits.rows = TOGETHER_ROWS;
-        limits.routes = N * TOGETHER_ROWS;
-        struct opened b = open_backend(
-            threads, run / 2 % 2 ? SLUICE_ACTIVATIONS_F32 : SLUICE_ACTIVATIONS_INT8, &limits, NULL);
-        const struct backend_ops *ops = b.backend->ops;
-        struct expert_call alone[N], together[2 * N];
-        for (uint32_t e = 0; e < N; e++) {
-            alone[e] = (struct expert_call){
-                {gates[e].mat, ups[mixed][e].mat, downs[e].mat}, 0, TOGETHER_ROWS, want[e]};
-            ops->experts(b.backend, &alone[e], 1, ACT_SILU, x, TOGETHER_ROWS);
+    for (size_t e = 0; e < JOINT; e++)
+        experts[e] = new_joint();
+    for (uint32_t run = 0; run < 3 * 2 * 2; run++) {
+        for (uint32_t e = 0; e < JOINT; e++) {
+            const struct expert_mats mats = mats_of(&experts[e], run % 3);
+            many[e] = (struct expert_call){mats, JOINT_FIRST[e], JOINT_N[e]};
+            one[e] = (struct expert_call){mats, JOINT_FIRST[e], 1};
         }
-        /* Both rows of every even expert as one call, of every odd one as two, the last row first. */
-        for (uint32_t n = 1, calls = 0; n <= N; n++) {
-            const uint32_t e = n - 1;
-            struct expert_call call = alone[e];
-            for (uint32_t r = TOGETHER_ROWS; r-- > 0;) {
-                call.row = e % 2 ? r : 0;
-                call.n_rows = e % 2 ? 1 : TOGETHER_ROWS;
-                call.y = got[e] + (size_t)call.row * COLS;
-                if (e % 2 || r == 0)
-                    together[calls++] = call;
-            }
-            ops->experts(b.backend, together, calls, ACT_SILU, x, TOGETHER_ROWS);
-            for (uint32_t i = 0; i < n; i++) {
-                assert_memory_equal(got[i], want[i], TOGETHER_ROWS * COLS * sizeof(float));
-                memset(got[i], 0, TOGETHER_ROWS * COLS * sizeof(float));
-            }
-        }
-        close_opened(&b);
+        const sluice_activations activations = run / 3 % 2 ? SLUICE_ACTIVATIONS_F32 : SLUICE_ACTIVATIONS_INT8;
+        const uint32_t threads = run / 6 ? 3 : 1;
+        check_joint(many, activations, threads, x, JOINT_ROWS, row_of, output_of);
+        check_joint(one, activations, threads, x, 1, first_row, output_of);
     }
-    for (size_t e = 0; e < N; e++) {
-        free_stored(&gates[e]);
-        free_stored(&ups[0][e]);
-        free_stored(&ups[1][e]);
-        free_stored(&downs[e]);
-        test_free(got[e]);
-        test_free(want[e]);
-    }
+    for (size_t e = 0; e < JOINT; e++)
+        free_joint(&experts[e]);
     test_free(x);
 }
 

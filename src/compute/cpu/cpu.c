@@ -1,9 +1,8 @@
 /* The CPU backend: cuts each operation into independent outputs, spreads them over the thread pool and calls
  * the primitives of a kernel table. Every output is computed whole by one primitive call, so neither the cut
  * nor the number of threads can change a bit. */
+#include "compute/cpu/cpu.h"
 #include "base/check.h"
-#include "compute/cpu/kernels.h"
-#include "compute/math.h"
 #include "compute/math64.h"
 
 #include <assert.h>
@@ -14,54 +13,10 @@
  * Above, half of the work is cut into one part for every thread, half of what is left again, and so on: a
  * thread that loses time to others gets fewer parts, and the last, which the others wait for, are small. */
 enum { PARALLEL_WORK_MIN = 1 << 17, PART_WORK_MIN = 1 << 18, HALVINGS_MAX = 12 };
-enum { OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024, DELTA_GRAIN = 8 };
-enum {
-    COST_ELEMENT = 2,
-    COST_WIDE = 2,
-    COST_FLOAT = 3,
-    COST_QUANTIZE = 8,
-    COST_EXP = 32,
-    COST_SINCOS = 1024
-};
-enum { ROPE_TABLES = 2 }; /* a model with sliding and full attention has two kinds of rotation */
+enum { OUTPUT_GRAIN = 16, ELEMENT_GRAIN = 1024 };
 enum { GROUP_MIN = 32 };
-static const float DELTA_EPS = 1e-6f;
-
-/* Cosines and sines of consecutive positions, shared by all heads, by q and k, and by all layers of a step.
- */
-struct rope_table {
-    float *inv_freq;        /* [head_dim / 2]: what the table was made for */
-    float *cosines, *sines; /* [rows][pairs] */
-    uint32_t pairs, position0, n_rows;
-};
-
-struct cpu {
-    struct backend base;
-    struct cpu_kernels kernels;
-    struct pool *pool;
-    sluice_activations activations;
-    struct backend_limits limits;
-    uint32_t lanes;
-    uint32_t width;      /* widest row that is quantized or decoded */
-    uint32_t rows;       /* most rows in one product, limits.rows or limits.routes */
-    struct quant quant;  /* its buffers hold `rows` rows of `width` */
-    float *gate, *up;    /* [rows][inner] */
-    float *vector;       /* [width]: a stored vector, decoded */
-    float *taps;         /* [conv_values]: a convolution's weight, tap after tap */
-    float *second;       /* [width]: another vector */
-    float *lane_scratch; /* [lanes][ATTEND_SCRATCH_FLOATS] */
-    struct rope_table ropes[ROPE_TABLES];
-    uint32_t next_rope;
-};
-
-static struct cpu *cpu_of(struct backend *backend)
-{
-    return (struct cpu *)backend;
-}
 
 /* ---- spreading work ---- */
-
-typedef void (*span_fn)(struct cpu *cpu, const void *job, size_t begin, size_t end);
 
 struct span_run {
     struct cpu *cpu;
@@ -84,8 +39,7 @@ static void run_span(void *arg, uint32_t part, uint32_t parts)
         run->fn(run->cpu, run->job, begin, end < run->n ? end : run->n);
 }
 
-/* fn over [0, n), cut in units of `grain`, on all threads when the work is worth it. */
-static void spread(struct cpu *cpu, size_t n, size_t grain, size_t work, span_fn fn, const void *job)
+void cpu_spread(struct cpu *cpu, size_t n, size_t grain, size_t work, span_fn fn, const void *job)
 {
     if (n == 0)
         return;
@@ -102,18 +56,18 @@ static void spread(struct cpu *cpu, size_t n, size_t grain, size_t work, span_fn
 
 /* ---- stored vectors ---- */
 
-static void widen_values(struct cpu *cpu, const struct mat *m, size_t first, size_t n, float *out)
+void cpu_widen_values(struct cpu *cpu, const struct mat *m, size_t first, size_t n, float *out)
 {
     const unsigned char *values = m->weight;
     cpu->kernels.widen(m->dtype, values + first * dtype_bytes(m->dtype), n, out);
 }
 
-static const float *decode_vector(struct cpu *cpu, const struct mat *m, uint32_t cols)
+const float *cpu_decode_vector(struct cpu *cpu, const struct mat *m, uint32_t cols)
 {
     if (!m)
         return NULL;
     assert(m->cols == cols && cols <= cpu->width);
-    widen_values(cpu, m, 0, cols, cpu->vector);
+    cpu_widen_values(cpu, m, 0, cols, cpu->vector);
     for (uint32_t i = 0; m->plus_one && i < cols; i++)
         cpu->vector[i] += 1.0f;
     return cpu->vector;
@@ -139,7 +93,7 @@ static void embed_span(struct cpu *cpu, const void *arg, size_t begin, size_t en
         if (table->dtype == DTYPE_AFFINE)
             cpu->kernels.dequantize_row(table, id, out);
         else
-            widen_values(cpu, table, (size_t)id * table->cols, table->cols, out);
+            cpu_widen_values(cpu, table, (size_t)id * table->cols, table->cols, out);
         cpu->kernels.scale(out, job->scale, table->cols);
     }
 }
@@ -148,7 +102,7 @@ static void embed(struct backend *backend, const struct mat *table, const int32_
                   float scale, float *out)
 {
     struct embed_job job = {table, ids, scale, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * table->cols * COST_ELEMENT, embed_span, &job);
+    cpu_spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * table->cols * COST_ELEMENT, embed_span, &job);
 }
 
 struct norm_job {
@@ -170,8 +124,8 @@ static void norm(struct backend *backend, const float *x, const struct mat *weig
                  uint32_t cols, float eps, float *out)
 {
     struct cpu *cpu = cpu_of(backend);
-    struct norm_job job = {x, decode_vector(cpu, weight, cols), out, cols, eps};
-    spread(cpu, n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, norm_span, &job);
+    struct norm_job job = {x, cpu_decode_vector(cpu, weight, cols), out, cols, eps};
+    cpu_spread(cpu, n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, norm_span, &job);
 }
 
 struct scale_cols_job {
@@ -192,8 +146,8 @@ static void scale_cols(struct backend *backend, float *x, const struct mat *vec,
                        uint32_t cols)
 {
     struct cpu *cpu = cpu_of(backend);
-    struct scale_cols_job job = {x, decode_vector(cpu, vec, cols), s, cols};
-    spread(cpu, n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, scale_cols_span, &job);
+    struct scale_cols_job job = {x, cpu_decode_vector(cpu, vec, cols), s, cols};
+    cpu_spread(cpu, n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, scale_cols_span, &job);
 }
 
 /* ---- elements ---- */
@@ -214,7 +168,7 @@ static void add_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 static void add(struct backend *backend, const float *a, const float *b, size_t n, float *out)
 {
     struct element_job job = {.a = a, .b = b, .out = out};
-    spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_ELEMENT, add_span, &job);
+    cpu_spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_ELEMENT, add_span, &job);
 }
 
 static void scale_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
@@ -226,7 +180,7 @@ static void scale_span(struct cpu *cpu, const void *arg, size_t begin, size_t en
 static void scale(struct backend *backend, float *x, float s, size_t n)
 {
     struct element_job job = {.out = x, .s = s};
-    spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_ELEMENT, scale_span, &job);
+    cpu_spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_ELEMENT, scale_span, &job);
 }
 
 static void gated_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
@@ -239,7 +193,7 @@ static void gated(struct backend *backend, enum activation act, const float *gat
                   float *out)
 {
     struct element_job job = {.a = gate, .b = up, .out = out, .act = act};
-    spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_EXP, gated_span, &job);
+    cpu_spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_EXP, gated_span, &job);
 }
 
 static void softcap_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
@@ -251,12 +205,44 @@ static void softcap_span(struct cpu *cpu, const void *arg, size_t begin, size_t 
 static void softcap(struct backend *backend, float *x, float cap, size_t n)
 {
     struct element_job job = {.out = x, .s = cap};
-    spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_EXP, softcap_span, &job);
+    cpu_spread(cpu_of(backend), n, ELEMENT_GRAIN, n * COST_EXP, softcap_span, &job);
 }
 
 static bool finite_all(struct backend *backend, const float *x, size_t n)
 {
     return cpu_of(backend)->kernels.finite(x, n);
+}
+
+/* ---- moving rows ---- */
+
+struct move_job {
+    const float *x;
+    const uint32_t *index;
+    size_t cols;
+    float *out;
+};
+
+static void gather_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    (void)cpu;
+    const struct move_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        memcpy(job->out + r * job->cols, job->x + job->index[r] * job->cols, job->cols * sizeof *job->x);
+}
+
+static void gather(struct backend *backend, const float *x, const uint32_t *index, uint32_t n_rows,
+                   uint32_t cols, float *out)
+{
+    struct move_job job = {x, index, cols, out};
+    cpu_spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, gather_span, &job);
+}
+
+static void scatter_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
+{
+    (void)cpu;
+    const struct move_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        memcpy(job->out + job->index[r] * job->cols, job->x + r * job->cols, job->cols * sizeof *job->x);
 }
 
 /* ---- linear ---- */
@@ -280,19 +266,38 @@ static size_t cost_of(const struct cpu *cpu, const struct mat *m)
     return !quantizes(cpu, m) ? COST_FLOAT : m->precise ? COST_WIDE : 1;
 }
 
+struct quantize_job {
+    const float *x;
+    const uint32_t *index; /* of x's rows; NULL: in order */
+};
+
 static void quantize_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 {
-    const float *x = arg;
+    const struct quantize_job *job = arg;
     for (size_t r = begin; r < end; r++)
-        cpu->kernels.quantize_row(&cpu->quant, (uint32_t)r, x + r * cpu->quant.cols);
+        cpu->kernels.quantize_row(&cpu->quant, (uint32_t)r,
+                                  job->x + (job->index ? job->index[r] : r) * cpu->quant.cols);
 }
 
-/* Make x what m needs: quantized in cpu->quant, or nothing to do. */
-static void prepare(struct cpu *cpu, const struct mat *m, const float *x, uint32_t n_rows)
+/* Rows index[0..n_rows) of x one after another; x itself where index is NULL. */
+static const float *in_order(struct cpu *cpu, const float *x, const uint32_t *index, uint32_t n_rows,
+                             uint32_t cols)
+{
+    if (!index)
+        return x;
+    assert(cols <= cpu->limits.hidden && n_rows <= cpu->limits.routes);
+    gather(&cpu->base, x, index, n_rows, cols, cpu->moved);
+    return cpu->moved;
+}
+
+/* Make of rows index[0..n_rows) of x (NULL: the first ones) what m needs: quantized rows in cpu->quant, or
+ * floats one after another, which are returned for multiply(). */
+static const float *prepare(struct cpu *cpu, const struct mat *m, const float *x, const uint32_t *index,
+                            uint32_t n_rows)
 {
     assert(m->cols <= cpu->width && n_rows <= cpu->rows);
     if (!quantizes(cpu, m))
-        return;
+        return in_order(cpu, x, index, n_rows, m->cols);
     struct quant *quant = &cpu->quant;
     assert(m->cols % m->group_size == 0 && (m->bits == 2 || m->bits == 4 || m->bits == 8));
     quant->cols = m->cols;
@@ -301,14 +306,27 @@ static void prepare(struct cpu *cpu, const struct mat *m, const float *x, uint32
     quant->wide = m->precise;
     quant->code_stride = (m->cols + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT;
     quant->group_stride = (m->cols / m->group_size + LANES - 1) / LANES * LANES;
-    spread(cpu, n_rows, 1, (size_t)n_rows * m->cols * COST_QUANTIZE, quantize_span, x);
+    const struct quantize_job job = {x, index};
+    cpu_spread(cpu, n_rows, 1, (size_t)n_rows * m->cols * COST_QUANTIZE, quantize_span, &job);
+    return x;
 }
 
-/* For the rows of x, or of what prepare() made of x, from `first` on. */
-static void multiply(struct cpu *cpu, const struct mat *m, size_t begin, size_t end, const float *x,
+struct share {
+    size_t begin, end;
+};
+
+/* Of n units, numbered from `start` on, those in [begin, end): counted from `start`, and begin >= end where
+ * there are none. `start` is below `end`. */
+static struct share share_of(size_t begin, size_t end, size_t start, size_t n)
+{
+    return (struct share){begin > start ? begin - start : 0, end - start < n ? end - start : n};
+}
+
+/* For n_rows of the rows that prepare() made or returned, from `first` on. */
+static void multiply(struct cpu *cpu, const struct mat *m, struct share outputs, const float *x,
                      uint32_t first, uint32_t n_rows, float *y)
 {
-    const uint32_t b = (uint32_t)begin, e = (uint32_t)end;
+    const uint32_t b = (uint32_t)outputs.begin, e = (uint32_t)outputs.end;
     const float *rows = x + (size_t)first * m->cols;
     if (quantizes(cpu, m)) {
         const struct quant quant = quant_from(&cpu->quant, first);
@@ -337,11 +355,10 @@ static void linear_span(struct cpu *cpu, const void *arg, size_t begin, size_t e
         const struct mat *mat = job->mats[m];
         if (!same_input(cpu, job->mats[job->first], mat))
             continue;
-        size_t stop = start + mat->rows;
-        size_t b = begin > start ? begin : start, e = end < stop ? end : stop;
-        if (b < e)
-            multiply(cpu, mat, b - start, e - start, job->x, 0, job->n_rows, job->ys[m]);
-        start = stop;
+        const struct share share = share_of(begin, end, start, mat->rows);
+        if (share.begin < share.end)
+            multiply(cpu, mat, share, job->x, 0, job->n_rows, job->ys[m]);
+        start += mat->rows;
     }
 }
 
@@ -360,48 +377,38 @@ static void linear(struct backend *backend, const struct mat *const *mats, uint3
             assert(mats[m]->cols == mats[first]->cols);
             outputs += same_input(cpu, mats[m], mats[first]) ? mats[m]->rows : 0;
         }
-        prepare(cpu, mats[first], x, n_rows);
-        struct linear_job job = {mats, first, n_mats, n_rows, x, ys};
-        spread(cpu, outputs, OUTPUT_GRAIN, outputs * mats[first]->cols * n_rows * cost_of(cpu, mats[first]),
-               linear_span, &job);
+        const float *rows = prepare(cpu, mats[first], x, NULL, n_rows);
+        const struct linear_job job = {mats, first, n_mats, n_rows, rows, ys};
+        cpu_spread(cpu, outputs, OUTPUT_GRAIN,
+                   outputs * mats[first]->cols * n_rows * cost_of(cpu, mats[first]), linear_span, &job);
     }
 }
 
 /* ---- experts' feed-forward ---- */
 
 /* The calls' hidden units, and then their outputs, are numbered one call after another and spread as one
- * piece of work: a barrier for each expert took a fifth of their time. */
+ * piece of work: a barrier for each expert took a fifth of their time. Rows likewise: those of a call are
+ * side by side from quantization to output. */
 struct experts_job {
     const struct expert_call *calls;
     enum activation act;
-    const float *x;
+    const float *x; /* of the first product, as multiply() takes it */
 };
 
-/* Where call c's rows begin among those of cpu->gate and cpu->up. */
-static uint32_t hidden_row(const struct experts_job *job, size_t c)
-{
-    uint32_t row = 0;
-    for (size_t i = 0; i < c; i++)
-        row += job->calls[i].n_rows;
-    return row;
-}
-
-/* Hidden units [begin, end) of all rows, from both matrices, through the activation. */
+/* Hidden units [begin, end) of all calls, from both matrices, through the activation. */
 static void hidden_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
 {
     const struct experts_job *job = arg;
     const size_t inner = job->calls->mats.gate.rows;
     for (size_t c = begin / inner; c * inner < end; c++) {
         const struct expert_call *call = &job->calls[c];
-        const size_t b = begin > c * inner ? begin - c * inner : 0;
-        const size_t e = end - c * inner < inner ? end - c * inner : inner;
-        const size_t at = hidden_row(job, c) * inner;
-        multiply(cpu, &call->mats.gate, b, e, job->x, call->row, call->n_rows, cpu->gate + at);
-        multiply(cpu, &call->mats.up, b, e, job->x, call->row, call->n_rows, cpu->up + at);
-        for (uint32_t r = 0; r < call->n_rows; r++) {
-            float *gate = cpu->gate + at + r * inner + b;
-            cpu->kernels.gated(job->act, gate, cpu->up + at + r * inner + b, e - b, gate);
-        }
+        const struct place *place = &cpu->places[c];
+        const struct share share = share_of(begin, end, c * inner, inner);
+        float *gate = cpu->gate + place->hidden * inner, *up = cpu->up + place->hidden * inner;
+        multiply(cpu, &call->mats.gate, share, job->x, place->input, call->n_rows, gate);
+        multiply(cpu, &call->mats.up, share, job->x, place->input, call->n_rows, up);
+        for (size_t at = share.begin, r = 0; r < call->n_rows; r++, at += inner)
+            cpu->kernels.gated(job->act, gate + at, up + at, share.end - share.begin, gate + at);
     }
 }
 
@@ -411,9 +418,9 @@ static void down_span(struct cpu *cpu, const void *arg, size_t begin, size_t end
     const size_t outputs = job->calls->mats.down.rows;
     for (size_t c = begin / outputs; c * outputs < end; c++) {
         const struct expert_call *call = &job->calls[c];
-        const size_t b = begin > c * outputs ? begin - c * outputs : 0;
-        const size_t e = end - c * outputs < outputs ? end - c * outputs : outputs;
-        multiply(cpu, &call->mats.down, b, e, cpu->gate, hidden_row(job, c), call->n_rows, call->y);
+        const struct place *place = &cpu->places[c];
+        multiply(cpu, &call->mats.down, share_of(begin, end, c * outputs, outputs), cpu->gate, place->hidden,
+                 call->n_rows, place->y);
     }
 }
 
@@ -423,33 +430,70 @@ static void hidden_apart(struct cpu *cpu, const struct experts_job *job, size_t 
     for (size_t c = 0; c < n_calls; c++) {
         const struct expert_call *call = &job->calls[c];
         const struct mat *gate = &call->mats.gate, *up = &call->mats.up;
-        const size_t at = (size_t)hidden_row(job, c) * gate->rows, n = (size_t)call->n_rows * gate->rows;
-        linear(&cpu->base, (const struct mat *[]){gate, up}, 2, job->x + (size_t)call->row * gate->cols,
-               call->n_rows, (float *[]){cpu->gate + at, cpu->up + at});
+        const size_t at = (size_t)cpu->places[c].hidden * gate->rows, n = (size_t)call->n_rows * gate->rows;
+        linear(&cpu->base, (const struct mat *[]){gate, up}, 2,
+               job->x + (size_t)cpu->places[c].input * gate->cols, call->n_rows,
+               (float *[]){cpu->gate + at, cpu->up + at});
         gated(&cpu->base, job->act, cpu->gate + at, cpu->up + at, n, cpu->gate + at);
     }
 }
 
+struct placed {
+    uint32_t routes, moved;
+};
+
+/* Fills cpu->places and the lists of routes. A call of one row writes its output where it belongs, one of
+ * more to rows of cpu->moved, side by side as products are written. */
+static struct placed place_calls(struct cpu *cpu, const struct expert_call *calls, uint32_t n_calls,
+                                 uint32_t n_rows, const uint32_t *row_of, const uint32_t *output_of,
+                                 float *out)
+{
+    const size_t outputs = calls->mats.down.rows;
+    struct placed placed = {0};
+    for (uint32_t c = 0; c < n_calls; c++) {
+        const uint32_t first = calls[c].first, n = calls[c].n_rows;
+        assert(n > 0 && n <= n_rows && n <= cpu->limits.routes - placed.routes);
+        struct place *place = &cpu->places[c];
+        *place = (struct place){.input = n_rows == 1 ? 0 : placed.routes,
+                                .hidden = placed.routes,
+                                .y = out + output_of[first] * outputs};
+        memcpy(cpu->row_of + placed.routes, row_of + first, n * sizeof *row_of);
+        placed.routes += n;
+        if (n == 1)
+            continue;
+        place->y = cpu->moved + placed.moved * outputs;
+        memcpy(cpu->output_of + placed.moved, output_of + first, n * sizeof *output_of);
+        placed.moved += n;
+    }
+    return placed;
+}
+
 static void experts(struct backend *backend, const struct expert_call *calls, uint32_t n_calls,
-                    enum activation act, const float *x, uint32_t n_rows)
+                    enum activation act, const float *x, uint32_t n_rows, const uint32_t *row_of,
+                    const uint32_t *output_of, float *out)
 {
     struct cpu *cpu = cpu_of(backend);
     const struct mat *gate = &calls->mats.gate, *up = &calls->mats.up, *down = &calls->mats.down;
-    const struct experts_job job = {calls, act, x};
     const size_t inner = gate->rows, outputs = down->rows;
-    const uint32_t rows = hidden_row(&job, n_calls);
     assert(up->rows == inner && up->cols == gate->cols && down->cols == inner && inner <= cpu->limits.inner);
-    assert(rows <= cpu->rows);
+    assert(gate->cols <= cpu->limits.hidden && outputs <= cpu->limits.hidden);
+    const struct placed placed = place_calls(cpu, calls, n_calls, n_rows, row_of, output_of, out);
+    /* The only row of x is prepared once for all. */
+    const uint32_t *index = n_rows == 1 ? NULL : cpu->row_of, inputs = n_rows == 1 ? 1 : placed.routes;
+    struct experts_job job = {.calls = calls, .act = act};
     if (same_input(cpu, gate, up)) {
-        prepare(cpu, gate, x, n_rows);
-        spread(cpu, n_calls * inner, OUTPUT_GRAIN, 2 * inner * gate->cols * rows * cost_of(cpu, gate),
-               hidden_span, &job);
+        job.x = prepare(cpu, gate, x, index, inputs);
+        cpu_spread(cpu, n_calls * inner, OUTPUT_GRAIN,
+                   2 * inner * gate->cols * placed.routes * cost_of(cpu, gate), hidden_span, &job);
     } else {
+        job.x = in_order(cpu, x, index, inputs, gate->cols);
         hidden_apart(cpu, &job, n_calls);
     }
-    prepare(cpu, down, cpu->gate, rows);
-    spread(cpu, n_calls * outputs, OUTPUT_GRAIN, outputs * inner * rows * cost_of(cpu, down), down_span,
-           &job);
+    prepare(cpu, down, cpu->gate, NULL, placed.routes);
+    cpu_spread(cpu, n_calls * outputs, OUTPUT_GRAIN, outputs * inner * placed.routes * cost_of(cpu, down),
+               down_span, &job);
+    const struct move_job back = {cpu->moved, cpu->output_of, outputs, out};
+    cpu_spread(cpu, placed.moved, 1, placed.moved * outputs * COST_ELEMENT, scatter_span, &back);
 }
 
 /* ---- rotary embedding ---- */
@@ -486,7 +530,7 @@ static const struct rope_table *rope_table(struct cpu *cpu, const struct rope *r
     table->pairs = rope->pairs;
     table->position0 = position0;
     table->n_rows = n_rows;
-    spread(cpu, n_rows, 1, (size_t)n_rows * rope->pairs * COST_SINCOS, rope_table_span, table);
+    cpu_spread(cpu, n_rows, 1, (size_t)n_rows * rope->pairs * COST_SINCOS, rope_table_span, table);
     return table;
 }
 
@@ -513,7 +557,7 @@ static void rope(struct backend *backend, float *x, uint32_t n_rows, uint32_t he
     if (n_rows == 0 || rope->pairs == 0)
         return;
     struct rope_job job = {rope_table(cpu, rope, n_rows, position0), x, heads, head_dim, rope->half};
-    spread(cpu, n_rows, 1, (size_t)n_rows * heads * head_dim * COST_ELEMENT, rope_span, &job);
+    cpu_spread(cpu, n_rows, 1, (size_t)n_rows * heads * head_dim * COST_ELEMENT, rope_span, &job);
 }
 
 /* ---- keys, values, attention ---- */
@@ -548,7 +592,7 @@ static void kv_store(struct backend *backend, const struct kv_view *kv, const fl
     const uint32_t skip = n_rows > kv->slots ? n_rows - kv->slots : 0;
     const size_t cols = (size_t)kv->kv_heads * kv->head_dim;
     struct kv_job job = {kv, k + skip * cols, v + skip * cols, position0 + skip};
-    spread(cpu_of(backend), n_rows - skip, 1, 2 * cols * (n_rows - skip) * COST_ELEMENT, kv_span, &job);
+    cpu_spread(cpu_of(backend), n_rows - skip, 1, 2 * cols * (n_rows - skip) * COST_ELEMENT, kv_span, &job);
 }
 
 /* Queries are numbered kv head, row, head of the group, and taken `batch` at a time, so that the queries of a
@@ -634,7 +678,7 @@ static void route_span(struct cpu *cpu, const void *arg, size_t begin, size_t en
         cpu->kernels.route_row(job->logits + r * job->n, job->n, job->k, ids, weights);
         for (uint32_t j = 0; job->expert_scale && j < job->k; j++) {
             float s;
-            widen_values(cpu, job->expert_scale, ids[j], 1, &s);
+            cpu_widen_values(cpu, job->expert_scale, ids[j], 1, &s);
             weights[j] *= s;
         }
     }
@@ -645,44 +689,7 @@ static void route(struct backend *backend, const float *logits, uint32_t n_rows,
 {
     assert(!expert_scale || expert_scale->cols == n);
     struct route_job job = {logits, expert_scale, n, k, ids, weights};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * n * COST_EXP, route_span, &job);
-}
-
-struct move_job {
-    const float *x;
-    const uint32_t *index;
-    size_t cols;
-    float *out;
-};
-
-static void gather_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
-{
-    (void)cpu;
-    const struct move_job *job = arg;
-    for (size_t r = begin; r < end; r++)
-        memcpy(job->out + r * job->cols, job->x + job->index[r] * job->cols, job->cols * sizeof *job->x);
-}
-
-static void gather(struct backend *backend, const float *x, const uint32_t *index, uint32_t n_rows,
-                   uint32_t cols, float *out)
-{
-    struct move_job job = {x, index, cols, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, gather_span, &job);
-}
-
-static void scatter_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
-{
-    (void)cpu;
-    const struct move_job *job = arg;
-    for (size_t r = begin; r < end; r++)
-        memcpy(job->out + job->index[r] * job->cols, job->x + r * job->cols, job->cols * sizeof *job->x);
-}
-
-static void scatter(struct backend *backend, const float *x, const uint32_t *index, uint32_t n_rows,
-                    uint32_t cols, float *out)
-{
-    struct move_job job = {x, index, cols, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * cols * COST_ELEMENT, scatter_span, &job);
+    cpu_spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * n * COST_EXP, route_span, &job);
 }
 
 struct weighted_sum_job {
@@ -703,169 +710,7 @@ static void weighted_sum(struct backend *backend, const float *ys, const float *
                          uint32_t k, uint32_t cols, float *out)
 {
     struct weighted_sum_job job = {ys, weights, k, cols, out};
-    spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * k * cols * COST_ELEMENT, weighted_sum_span, &job);
-}
-
-/* ---- recurrence ---- */
-
-struct conv_job {
-    const struct mat *weight;
-    const float *tail, *x;
-    float *out;
-    uint32_t n_taps, channels, n_rows;
-};
-
-enum { TAPS_TOGETHER = 64 }; /* channels whose taps are widened in one call */
-
-/* The taps of channels [begin, end) to cpu->taps, tap after tap. */
-static void widen_taps(struct cpu *cpu, const struct conv_job *job, size_t begin, size_t end)
-{
-    float taps[TAPS_TOGETHER * CONV_TAPS_MAX];
-    for (size_t c = begin; c < end; c += TAPS_TOGETHER) {
-        const size_t n = end - c < TAPS_TOGETHER ? end - c : TAPS_TOGETHER;
-        widen_values(cpu, job->weight, c * job->n_taps, n * job->n_taps, taps);
-        for (uint32_t j = 0; j < job->n_taps; j++)
-            for (size_t i = 0; i < n; i++)
-                cpu->taps[j * (size_t)job->channels + c + i] = taps[i * job->n_taps + j];
-    }
-}
-
-static void conv_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
-{
-    const struct conv_job *job = arg;
-    widen_taps(cpu, job, begin, end);
-    cpu->kernels.conv_channels(cpu->taps, job->n_taps, job->channels, (uint32_t)begin, (uint32_t)end,
-                               job->tail, job->x, job->n_rows, job->out);
-}
-
-/* Keep the last n_taps - 1 of tail's rows and x's; the new ones may be some of the old. */
-static void shift_tail(float *tail, const float *x, uint32_t n_taps, size_t channels, uint32_t n_rows)
-{
-    const uint32_t keep = n_taps - 1, old = n_rows < keep ? keep - n_rows : 0;
-    memmove(tail, tail + (keep - old) * channels, old * channels * sizeof *tail);
-    memcpy(tail + old * channels, x + (size_t)(n_rows - (keep - old)) * channels,
-           (keep - old) * channels * sizeof *tail);
-}
-
-static void short_conv(struct backend *backend, const struct mat *weight, float *tail, const float *x,
-                       uint32_t n_rows, float *out)
-{
-    struct cpu *cpu = cpu_of(backend);
-    const uint32_t channels = weight->rows, n_taps = weight->cols;
-    assert((size_t)channels * n_taps <= cpu->limits.conv_values);
-    struct conv_job job = {weight, tail, x, out, n_taps, channels, n_rows};
-    spread(cpu, channels, OUTPUT_GRAIN, (size_t)n_rows * channels * (n_taps * COST_ELEMENT + COST_EXP),
-           conv_span, &job);
-    shift_tail(tail, x, n_taps, channels, n_rows);
-}
-
-struct delta_job {
-    const struct delta_shape *shape;
-    float *qkv, *a, *b;
-    const float *a_log, *dt_bias;
-    uint32_t n_rows;
-    float *state, *out;
-};
-
-static size_t qkv_width(const struct delta_shape *s)
-{
-    return 2 * (size_t)s->key_heads * s->key_dim + (size_t)s->value_heads * s->value_dim;
-}
-
-/* log(1 + e^x) without overflow. */
-static float softplus(float x)
-{
-    return math_select(x > 0.0f, x, 0.0f) + math_log1p(math_exp(-math_abs(x)));
-}
-
-/* Of rows [begin, end): q and k to unit length; a and b to decay and beta. */
-static void delta_prepare_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
-{
-    const struct delta_job *job = arg;
-    const struct delta_shape *s = job->shape;
-    const float q_scale = 1.0f / sqrtf((float)s->key_dim);
-    for (size_t r = begin; r < end; r++) {
-        float *q = job->qkv + r * qkv_width(s), *a = job->a + r * s->value_heads,
-              *b = job->b + r * s->value_heads;
-        for (uint32_t h = 0; h < 2 * s->key_heads; h++)
-            cpu->kernels.unit_row(q + (size_t)h * s->key_dim, s->key_dim, DELTA_EPS,
-                                  h < s->key_heads ? q_scale : 1.0f);
-        for (uint32_t h = 0; h < s->value_heads; h++) {
-            a[h] = math_exp(-(math_exp(job->a_log[h]) * softplus(a[h] + job->dt_bias[h])));
-            b[h] = math_sigmoid(b[h]);
-        }
-    }
-}
-
-/* Value rows are numbered head after head. */
-static void delta_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
-{
-    const struct delta_job *job = arg;
-    const struct delta_shape *s = job->shape;
-    const size_t keys = (size_t)s->key_heads * s->key_dim, values = (size_t)s->value_heads * s->value_dim;
-    while (begin < end) {
-        const size_t head = begin / s->value_dim, first = head * s->value_dim;
-        const size_t stop = end - first < s->value_dim ? end - first : s->value_dim;
-        const size_t key_head = head / (s->value_heads / s->key_heads);
-        const struct delta_head h = {
-            .q = job->qkv + key_head * s->key_dim,
-            .k = job->qkv + keys + key_head * s->key_dim,
-            .v = job->qkv + 2 * keys + first,
-            .decay = job->a + head,
-            .beta = job->b + head,
-            .state = job->state + first * s->key_dim,
-            .out = job->out + first,
-            .qkv_stride = qkv_width(s),
-            .gate_stride = s->value_heads,
-            .out_stride = values,
-            .n_rows = job->n_rows,
-            .key_dim = s->key_dim,
-        };
-        cpu->kernels.delta_values(&h, (uint32_t)(begin - first), (uint32_t)stop);
-        begin = first + stop;
-    }
-}
-
-static void delta_rule(struct backend *backend, const struct delta_shape *shape, float *qkv, float *a,
-                       float *b, const struct mat *a_log, const struct mat *dt_bias, uint32_t n_rows,
-                       float *state, float *out)
-{
-    struct cpu *cpu = cpu_of(backend);
-    assert(shape->key_dim % LANES == 0 && shape->value_heads % shape->key_heads == 0);
-    assert(a_log->cols == shape->value_heads && dt_bias->cols == shape->value_heads);
-    assert(shape->value_heads <= cpu->width);
-    widen_values(cpu, a_log, 0, shape->value_heads, cpu->vector);
-    widen_values(cpu, dt_bias, 0, shape->value_heads, cpu->second);
-    struct delta_job job = {shape, qkv, a, b, cpu->vector, cpu->second, n_rows, state, out};
-    spread(cpu, n_rows, 1,
-           (size_t)n_rows * (2 * (size_t)shape->key_heads * shape->key_dim * COST_ELEMENT +
-                             (size_t)shape->value_heads * 3 * COST_EXP),
-           delta_prepare_span, &job);
-    const size_t rows = (size_t)shape->value_heads * shape->value_dim;
-    spread(cpu, rows, DELTA_GRAIN, rows * shape->key_dim * n_rows * 4 * COST_ELEMENT, delta_span, &job);
-}
-
-struct gated_norm_job {
-    const float *x, *weight, *gate;
-    float *out;
-    uint32_t cols;
-    float eps;
-};
-
-static void gated_norm_span(struct cpu *cpu, const void *arg, size_t begin, size_t end)
-{
-    const struct gated_norm_job *job = arg;
-    for (size_t r = begin; r < end; r++)
-        cpu->kernels.gated_norm_row(job->x + r * job->cols, job->weight, job->gate + r * job->cols, job->cols,
-                                    job->eps, job->out + r * job->cols);
-}
-
-static void gated_norm(struct backend *backend, const float *x, const struct mat *weight, const float *gate,
-                       uint32_t n_rows, uint32_t cols, float eps, float *out)
-{
-    struct cpu *cpu = cpu_of(backend);
-    struct gated_norm_job job = {x, decode_vector(cpu, weight, cols), gate, out, cols, eps};
-    spread(cpu, n_rows, 1, (size_t)n_rows * cols * COST_EXP, gated_norm_span, &job);
+    cpu_spread(cpu_of(backend), n_rows, 1, (size_t)n_rows * k * cols * COST_ELEMENT, weighted_sum_span, &job);
 }
 
 /* ---- open ---- */
@@ -891,11 +736,10 @@ static const struct backend_ops CPU_OPS = {
     .route = route,
     .experts = experts,
     .gather = gather,
-    .scatter = scatter,
     .weighted_sum = weighted_sum,
-    .short_conv = short_conv,
-    .delta_rule = delta_rule,
-    .gated_norm = gated_norm,
+    .short_conv = cpu_short_conv,
+    .delta_rule = cpu_delta_rule,
+    .gated_norm = cpu_gated_norm,
     .finite = finite_all,
     .close = close_backend,
 };
@@ -922,7 +766,8 @@ static void take_scratch(struct taker *taker, const struct backend_limits *limit
                          struct cpu *cpu)
 {
     cpu->rows = limits->rows > limits->routes ? limits->rows : limits->routes;
-    const size_t rows = cpu->rows, heads_width = (size_t)limits->heads * limits->head_dim;
+    const size_t rows = cpu->rows, routes = limits->routes,
+                 heads_width = (size_t)limits->heads * limits->head_dim;
     size_t width = limits->cols > limits->inner ? limits->cols : limits->inner;
     width = width > heads_width ? width : heads_width;
     cpu->width = width > UINT32_MAX ? UINT32_MAX : (uint32_t)width;
@@ -930,17 +775,21 @@ static void take_scratch(struct taker *taker, const struct backend_limits *limit
     cpu->quant.codes = take(taker, rows, (width + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT, 2);
     cpu->quant.scales = take(taker, rows, group_stride, sizeof(float));
     cpu->quant.sums = take(taker, rows, group_stride, sizeof(float));
-    cpu->gate = take(taker, rows, limits->inner, sizeof(float));
-    cpu->up = take(taker, rows, limits->inner, sizeof(float));
     cpu->vector = take(taker, 1, width, sizeof(float));
     cpu->second = take(taker, 1, width, sizeof(float));
     cpu->taps = take(taker, 1, limits->conv_values, sizeof(float));
     cpu->lane_scratch = take(taker, lanes, ATTEND_SCRATCH_FLOATS(limits->head_dim), sizeof(float));
+    cpu->places = take(taker, routes, 1, sizeof *cpu->places);
+    cpu->row_of = take(taker, routes, 1, sizeof *cpu->row_of);
+    cpu->output_of = take(taker, routes, 1, sizeof *cpu->output_of);
+    cpu->gate = take(taker, routes, limits->inner, sizeof(float));
+    cpu->up = take(taker, routes, limits->inner, sizeof(float));
+    cpu->moved = take(taker, routes, limits->hidden, sizeof(float));
     for (uint32_t t = 0; t < ROPE_TABLES; t++) {
         const size_t pairs = limits->head_dim / 2;
         cpu->ropes[t].inv_freq = take(taker, 1, pairs, sizeof(float));
-        cpu->ropes[t].cosines = take(taker, rows, pairs, sizeof(float));
-        cpu->ropes[t].sines = take(taker, rows, pairs, sizeof(float));
+        cpu->ropes[t].cosines = take(taker, limits->rows, pairs, sizeof(float));
+        cpu->ropes[t].sines = take(taker, limits->rows, pairs, sizeof(float));
     }
 }
 
