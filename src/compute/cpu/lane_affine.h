@@ -425,8 +425,8 @@ static void unpack_scales(const uint8_t *const scales[TILE], const uint8_t *cons
     }
 }
 
-/* The planes of a unit of which the rows hold `bytes`. */
-INLINE void unpack_unit(const uint8_t *const of[TILE], size_t at, uint32_t bytes, uint32_t bits,
+/* The planes of a unit of which the rows hold `bytes`; what lies `ahead` bytes further on is asked for. */
+INLINE void unpack_unit(const uint8_t *const of[TILE], size_t at, uint32_t bytes, size_t ahead, uint32_t bits,
                         uint8_t *planes)
 {
     uint8_t part[TILE][UNIT];
@@ -434,6 +434,7 @@ INLINE void unpack_unit(const uint8_t *const of[TILE], size_t at, uint32_t bytes
     vb dwords[16];
     for (uint32_t i = 0; i < TILE; i++) {
         rows[i] = of[i] + at;
+        __builtin_prefetch(rows[i] + ahead, 0, 2);
         if (bytes < UNIT) {
             vb_store(part[i], vb_load_n(rows[i], bytes));
             rows[i] = part[i];
@@ -453,6 +454,7 @@ INLINE void unpack(const struct mat *m, uint32_t o, uint32_t outputs, uint32_t g
     const uint8_t *packed[TILE], *scales[TILE], *biases[TILE];
     const uint32_t all = m->cols / n, group_bytes = n * bits / 8;
     const size_t bytes = (size_t)groups * group_bytes;
+    const size_t ahead = g0 + groups < all ? bytes : (size_t)TILE * all * group_bytes - g0 * group_bytes;
     for (uint32_t i = 0; i < TILE; i++) {
         const size_t group = (size_t)(o + (i < outputs ? i : outputs - 1)) * all + g0;
         packed[i] = (const uint8_t *)m->weight + group * group_bytes;
@@ -460,7 +462,7 @@ INLINE void unpack(const struct mat *m, uint32_t o, uint32_t outputs, uint32_t g
         biases[i] = (const uint8_t *)m->biases + group * 2;
     }
     for (size_t at = 0; at < bytes; at += UNIT)
-        unpack_unit(packed, at, bytes - at < UNIT ? (uint32_t)(bytes - at) : UNIT, bits,
+        unpack_unit(packed, at, bytes - at < UNIT ? (uint32_t)(bytes - at) : UNIT, ahead, bits,
                     u->planes + at * TILE * (8 / bits));
     for (uint32_t g = 0; g < groups; g += GROUPS) {
         unpack_scales(scales, biases, groups - g < GROUPS ? groups - g : GROUPS, u->scales + g,
