@@ -189,7 +189,7 @@ const struct flag draft_flags[DRAFT_ROWS] = {
      OPTION(draft_max, uint32_t),
      .min = 1,
      .max = 16,
-     .otherwise = "4",
+     .otherwise = "15 by lookup, 4 by mtp",
      .help = "most tokens to guess at once",
      .needs = "draft"},
 };

@@ -281,8 +281,8 @@ typedef struct sluice_engine_options {
                                    0: what pays for the family where experts are streamed;
                                    SLUICE_LOOKAHEAD_OFF */
     sluice_draft draft;
-    uint32_t draft_max; /* most tokens to guess at once; 0: 4; at most 16. How many is chosen by what pays,
-                           down to none */
+    uint32_t draft_max; /* most tokens to guess at once, at most 16; 0: 15 by lookup, 4 by mtp. How many is
+                           chosen by what pays, down to none */
     sluice_watch watch; /* of the open itself */
     sluice_log log;     /* of the engine and its sessions */
 } sluice_engine_options;

@@ -30,8 +30,8 @@ static sluice_status fill_draft(sluice_engine_options *o, const struct model *mo
     if (o->draft_max > DRAFT_MAX)
         return err_set(err, SLUICE_E_ARGUMENT, "a most of %u drafted tokens was given, it can be %d",
                        o->draft_max, DRAFT_MAX);
-    if (o->draft != SLUICE_DRAFT_OFF && o->draft_max == 0)
-        o->draft_max = DRAFT_DEFAULT;
+    if (o->draft_max == 0)
+        o->draft_max = speculation_most(o->draft);
     return SLUICE_OK;
 }
 

@@ -21,11 +21,23 @@ static uint32_t draft_mtp(sluice_session *s, int32_t token, uint32_t n, int32_t 
     return model->family->draft(model, &f, token, n, out);
 }
 
+/* Looking up costs nothing, and 16 rows are what products are fastest with; a layer that guesses costs time
+ * for every guess, and its third or fourth is seldom right. */
+static const struct {
+    draft_fn draft;
+    uint32_t most;
+} DRAFTERS[] = {[SLUICE_DRAFT_OFF] = {NULL, 0},
+                [SLUICE_DRAFT_LOOKUP] = {draft_lookup, 15},
+                [SLUICE_DRAFT_MTP] = {draft_mtp, 4}};
+
 draft_fn speculation_drafter(sluice_draft draft)
 {
-    static const draft_fn DRAFTERS[] = {
-        [SLUICE_DRAFT_OFF] = NULL, [SLUICE_DRAFT_LOOKUP] = draft_lookup, [SLUICE_DRAFT_MTP] = draft_mtp};
-    return DRAFTERS[draft];
+    return DRAFTERS[draft].draft;
+}
+
+uint32_t speculation_most(sluice_draft draft)
+{
+    return DRAFTERS[draft].most;
 }
 
 /* ---- open ---- */
@@ -92,6 +104,15 @@ static bool take(sluice_session *s, int32_t token)
     return true;
 }
 
+/* One token more, since `from`; returns how long that took. */
+static uint64_t count(sluice_session *s, uint64_t from, const struct lease_stats *io)
+{
+    phase_enter(session_clock(s, true), PHASE_OTHER);
+    const uint64_t ns = clock_ns() - from;
+    session_count(s, true, 1, ns, io);
+    return ns;
+}
+
 /* One pass over the token and the n guesses in sp->ids. */
 static sluice_status verify(sluice_session *s, uint32_t n, uint64_t from, sluice_error *err)
 {
@@ -112,10 +133,9 @@ static sluice_status verify(sluice_session *s, uint32_t n, uint64_t from, sluice
     s->stats.draft_rounds++;
     s->stats.draft_guesses += n;
     s->stats.draft_expert_requests += io.requests;
-    uint64_t ns = clock_ns() - from;
-    pace_round(&sp->pace, n, (double)ns);
-    session_count(s, true, 1, ns, &io);
-    return show_row(s, err);
+    TRY(show_row(s, err));
+    pace_round(&sp->pace, n, (double)count(s, from, &io));
+    return SLUICE_OK;
 }
 
 /* What pays; a rest that begins is told. */
@@ -154,11 +174,13 @@ static uint32_t room(sluice_session *s)
 sluice_status speculate(sluice_session *s, int32_t token, sluice_error *err)
 {
     struct speculation *sp = &s->speculation;
+    const uint64_t from = clock_ns();
+    phase_resume(session_clock(s, true), PHASE_OTHER);
     if (take(s, token)) {
-        s->stats.decode_tokens++;
-        return show_row(s, err);
+        TRY(show_row(s, err));
+        (void)count(s, from, &(struct lease_stats){0});
+        return SLUICE_OK;
     }
-    uint64_t from = clock_ns();
     speculation_close(s);
     uint32_t n = room(s);
     if (n > 0) {

@@ -16,7 +16,7 @@
 
 #include <stdbool.h>
 
-enum { DRAFT_MAX = 16, DRAFT_DEFAULT = 4 };
+enum { DRAFT_MAX = 16 };
 
 /* Guess up to n tokens after `token`, which is about to be appended, into out; returns how many. */
 typedef uint32_t (*draft_fn)(sluice_session *session, int32_t token, uint32_t n, int32_t *out);
@@ -50,6 +50,8 @@ void speculation_open(struct speculation *sp, draft_fn draft, uint32_t vocab, ui
                       struct arena *arena);
 /* The drafter that an option names; NULL for off. */
 draft_fn speculation_drafter(sluice_draft draft);
+/* Most guesses of a round where no number was asked for. */
+uint32_t speculation_most(sluice_draft draft);
 
 /* Append one drawn token, and leave the logits after it. As session_append, which it uses where nothing is
  * guessed. */

@@ -343,15 +343,11 @@ static void test_bench(void **state)
 
 /* ---- phases ---- */
 
-static void test_phases_add_up(void **state)
+/* Every phase but the wait must have been entered; sampling belongs to decode. */
+static void check_phases(sluice_session *s)
 {
-    (void)state;
-    sluice_engine *engine = engine_open(&(sluice_engine_options){.expert_slots = 6});
-    sluice_session *s = session_open(engine);
     sluice_profile profile;
     sluice_session_stats stats;
-    sluice_session_profile(s, true);
-    answer(s);
     sluice_session_profile_get(s, &profile);
     sluice_session_stats_get(s, &stats);
     double prefill = 0, decode = 0;
@@ -359,12 +355,38 @@ static void test_phases_add_up(void **state)
         assert_non_null(profile.names[i]);
         prefill += (double)profile.prefill_ns[i];
         decode += (double)profile.decode_ns[i];
-        /* Every phase but the wait must have been entered; sampling belongs to decode. */
         bool waits = strcmp(profile.names[i], "read wait") == 0;
         assert_true(waits || profile.decode_ns[i] > 0);
     }
     assert_true(prefill > 0.98 * (double)stats.prefill_ns && prefill < 1.02 * (double)stats.prefill_ns);
     assert_true(decode > 0.98 * (double)stats.decode_ns && decode < 1.02 * (double)stats.decode_ns);
+}
+
+/* A round checks several tokens in one pass, which is decode too. */
+static void test_phases_of_drafts(void **state)
+{
+    (void)state;
+    sluice_engine *engine = engine_open(&(sluice_engine_options){.draft = SLUICE_DRAFT_LOOKUP});
+    sluice_session *s = session_open(engine);
+    sluice_session_stats stats;
+    sluice_session_profile(s, true);
+    answer(s);
+    check_phases(s);
+    sluice_session_stats_get(s, &stats);
+    assert_true(stats.draft_rounds > 0);
+    sluice_session_close(s);
+    sluice_engine_close(engine);
+}
+
+static void test_phases_add_up(void **state)
+{
+    (void)state;
+    sluice_engine *engine = engine_open(&(sluice_engine_options){.expert_slots = 6});
+    sluice_session *s = session_open(engine);
+    sluice_profile profile;
+    sluice_session_profile(s, true);
+    answer(s);
+    check_phases(s);
     sluice_session_close(s);
     s = session_open(engine);
     answer(s);
@@ -453,8 +475,9 @@ int main(void)
         cmocka_unit_test(test_recording),      cmocka_unit_test(test_recording_refusals),
         cmocka_unit_test(test_parse_refusals), cmocka_unit_test(test_drawn),
         cmocka_unit_test(test_replay),         cmocka_unit_test(test_guesses),
-        cmocka_unit_test(test_bench),          cmocka_unit_test(test_phases_add_up),
-        cmocka_unit_test(test_sim_by_hand),    cmocka_unit_test(test_sim_bounds),
+        cmocka_unit_test(test_bench),          cmocka_unit_test(test_phases_of_drafts),
+        cmocka_unit_test(test_phases_add_up),  cmocka_unit_test(test_sim_by_hand),
+        cmocka_unit_test(test_sim_bounds),
     };
     return cmocka_run_group_tests(tests, demo_setup, demo_teardown);
 }
