@@ -35,6 +35,8 @@ struct frame {
 
 struct slot {
     struct frame *frame;
+    uint32_t group; /* the layer that may evict what it holds */
+    uint32_t layer; /* whose expert that is: the group's, but for what was read ahead */
     int32_t expert; /* -1 when empty */
     enum slot_state state;
     uint32_t pins;
@@ -61,7 +63,7 @@ struct expert_cache {
     struct slot *slot; /* [layers][slots] */
     struct spare *spare;
     struct frame *frame; /* [layers * slots + spares] */
-    int32_t *where;      /* [layers][experts]: slot of the group, or NO_SLOT */
+    int32_t *where;      /* [layers][experts]: slot, or NO_SLOT */
     uint32_t *uses; /* [layers][experts], for LFU: counted for evicted experts too, so a popular one that was
                        pushed out is not the next victim when it comes back */
     struct layer_sources *sources; /* [layers]: as of the layer's last request; n 0: none yet */
@@ -79,6 +81,13 @@ static struct slot *slot_at(const struct expert_cache *cache, uint32_t layer, ui
 static size_t expert_index(const struct expert_cache *cache, uint32_t layer, uint32_t expert)
 {
     return (size_t)layer * cache->store->n_experts + expert;
+}
+
+/* Where the expert is or comes; NULL when it is not here. */
+static struct slot *slot_with(const struct expert_cache *cache, uint32_t layer, uint32_t expert)
+{
+    const int32_t at = cache->where[expert_index(cache, layer, expert)];
+    return at == NO_SLOT ? NULL : &cache->slot[at];
 }
 
 static size_t slab_bytes(const struct gturbo *store, uint32_t slots, uint32_t spares)
@@ -133,7 +142,8 @@ static void fill_tables(struct expert_cache *cache)
             .buffer = cache->frame[i].record, .bytes = stride, .buffer_id = (uint32_t)i + 1};
     }
     for (size_t i = 0; i < n_slots; i++)
-        cache->slot[i] = (struct slot){.frame = &cache->frame[i], .expert = -1};
+        cache->slot[i] =
+            (struct slot){.frame = &cache->frame[i], .group = (uint32_t)(i / cache->slots), .expert = -1};
     for (uint32_t i = 0; i < cache->spares; i++)
         cache->spare[i].frame = &cache->frame[n_slots + i];
     for (size_t i = 0; i < (size_t)cache->store->n_layers * cache->store->n_experts; i++)
@@ -291,7 +301,7 @@ static void read_original(struct expert_cache *cache, uint32_t layer, uint32_t e
 }
 
 /* Take over the result of a finished read. */
-static void settle(struct expert_cache *cache, uint32_t layer, struct slot *slot)
+static void settle(struct expert_cache *cache, struct slot *slot)
 {
     struct read_request *read = &slot->frame->read;
     if (slot->state != SLOT_READING || !reads_done(read))
@@ -302,33 +312,35 @@ static void settle(struct expert_cache *cache, uint32_t layer, struct slot *slot
         if (!slot->frame->direct)
             (void)posix_fadvise(read->fd, (off_t)read->offset, (off_t)read->bytes, POSIX_FADV_DONTNEED);
     } else if (slot->frame->copy != 0) {
-        read_original(cache, layer, (uint32_t)slot->expert, slot->frame);
+        read_original(cache, slot->layer, (uint32_t)slot->expert, slot->frame);
     } else {
         slot->state = SLOT_FAILED;
-        cache->where[expert_index(cache, layer, (uint32_t)slot->expert)] = NO_SLOT;
+        cache->where[expert_index(cache, slot->layer, (uint32_t)slot->expert)] = NO_SLOT;
     }
 }
 
 /* ---- victims; the lock is held ---- */
 
-static bool evictable(struct expert_cache *cache, uint32_t layer, struct slot *slot)
+static bool evictable(struct expert_cache *cache, struct slot *slot)
 {
-    settle(cache, layer, slot);
+    settle(cache, slot);
     return slot->pins == 0 && slot->state != SLOT_READING;
 }
 
-/* True when a is the better victim. */
-static bool colder(const struct expert_cache *cache, uint32_t layer, const struct slot *a,
-                   const struct slot *b)
+/* True when a is the better victim for its group's layer: what was read ahead for another has had its use. */
+static bool colder(const struct expert_cache *cache, const struct slot *a, const struct slot *b)
 {
     bool a_free = a->state != SLOT_RESIDENT, b_free = b->state != SLOT_RESIDENT;
     if (a_free != b_free)
         return a_free;
     if (a_free)
         return false;
+    bool a_strange = a->layer != a->group, b_strange = b->layer != b->group;
+    if (a_strange != b_strange)
+        return a_strange;
     if (cache->eviction == SLUICE_EVICT_LFU) {
-        uint32_t a_uses = cache->uses[expert_index(cache, layer, (uint32_t)a->expert)];
-        uint32_t b_uses = cache->uses[expert_index(cache, layer, (uint32_t)b->expert)];
+        uint32_t a_uses = cache->uses[expert_index(cache, a->layer, (uint32_t)a->expert)];
+        uint32_t b_uses = cache->uses[expert_index(cache, b->layer, (uint32_t)b->expert)];
         if (a_uses != b_uses)
             return a_uses < b_uses;
     }
@@ -340,7 +352,7 @@ static struct slot *victim(struct expert_cache *cache, uint32_t layer)
     struct slot *best = NULL;
     for (uint32_t i = 0; i < cache->slots; i++) {
         struct slot *slot = slot_at(cache, layer, i);
-        if (evictable(cache, layer, slot) && (!best || colder(cache, layer, slot, best)))
+        if (evictable(cache, slot) && (!best || colder(cache, slot, best)))
             best = slot;
     }
     return best;
@@ -352,21 +364,21 @@ static bool satisfiable(struct expert_cache *cache, uint32_t layer, const uint16
 {
     uint32_t misses = 0, available = 0;
     for (uint32_t i = 0; i < cache->slots; i++)
-        available += evictable(cache, layer, slot_at(cache, layer, i));
+        available += evictable(cache, slot_at(cache, layer, i));
     for (uint32_t i = 0; i < n; i++) {
-        int32_t at = cache->where[expert_index(cache, layer, experts[i])];
-        if (at == NO_SLOT)
+        struct slot *slot = slot_with(cache, layer, experts[i]);
+        if (!slot)
             misses++;
-        else if (evictable(cache, layer, slot_at(cache, layer, (uint32_t)at)))
+        else if (slot->group == layer && evictable(cache, slot))
             available--;
     }
     return misses <= available;
 }
 
-static void evict(struct expert_cache *cache, uint32_t layer, struct slot *slot)
+static void evict(struct expert_cache *cache, struct slot *slot)
 {
     if (slot->state == SLOT_RESIDENT)
-        cache->where[expert_index(cache, layer, (uint32_t)slot->expert)] = NO_SLOT;
+        cache->where[expert_index(cache, slot->layer, (uint32_t)slot->expert)] = NO_SLOT;
     slot->expert = -1;
     slot->state = SLOT_EMPTY;
 }
@@ -429,8 +441,7 @@ bool experts_guess(struct expert_cache *cache, uint32_t layer, const uint16_t *e
     /* A layer that was never requested has no proven file yet, and proving takes time. */
     for (uint32_t i = 0; i < n && cache->sources[layer].n > 0; i++) {
         struct spare *spare;
-        if (cache->where[expert_index(cache, layer, experts[i])] != NO_SLOT ||
-            find_spare(cache, layer, experts[i]))
+        if (slot_with(cache, layer, experts[i]) || find_spare(cache, layer, experts[i]))
             continue;
         if (!(spare = free_spare(cache)))
             break;
@@ -467,8 +478,9 @@ static void take_over(struct slot *slot, struct spare *spare, struct lease_stats
 static bool fill_slot(struct expert_cache *cache, uint32_t layer, uint32_t expert, struct slot *slot,
                       struct lease_stats *stats)
 {
+    slot->layer = layer;
     slot->expert = (int32_t)expert;
-    cache->where[expert_index(cache, layer, expert)] = (int32_t)(slot - slot_at(cache, layer, 0));
+    cache->where[expert_index(cache, layer, expert)] = (int32_t)(slot - cache->slot);
     struct spare *spare = find_spare(cache, layer, expert);
     if (spare) {
         take_over(slot, spare, stats);
@@ -518,19 +530,19 @@ static void grant(struct expert_cache *cache, uint32_t layer, const uint16_t *ex
                     cache->uses[e] += USE;
                 if (cache->where[e] == NO_SLOT)
                     continue;
-                slot = slot_at(cache, layer, (uint32_t)cache->where[e]);
+                slot = &cache->slot[cache->where[e]];
             } else {
                 if (cache->where[e] != NO_SLOT)
                     continue;
                 slot = victim(cache, layer);
                 assert(slot); /* satisfiable() counted */
-                evict(cache, layer, slot);
+                evict(cache, slot);
                 if (fill_slot(cache, layer, experts[i], slot, stats))
                     batch[n_batch++] = &slot->frame->read;
             }
             slot->pins++;
             slot->last_use = cache->clock;
-            lease->slots[i] = (uint32_t)(slot - slot_at(cache, layer, 0));
+            lease->slots[i] = (uint32_t)(slot - cache->slot);
             lease->hits[i] = slot->state == SLOT_RESIDENT;
             stats->hits += lease->hits[i];
         }
@@ -552,9 +564,9 @@ sluice_status experts_request(struct expert_cache *cache, uint32_t layer, const 
     TRY(find_sources(cache, layer, err)); /* takes the lock */
     sluice_status status = SLUICE_OK;
     for (uint32_t i = 0; i < n; i++) {
-        int32_t at = cache->where[expert_index(cache, layer, experts[i])];
-        if (at != NO_SLOT)
-            settle(cache, layer, slot_at(cache, layer, (uint32_t)at));
+        struct slot *slot = slot_with(cache, layer, experts[i]);
+        if (slot)
+            settle(cache, slot);
     }
     if (mode == EXPERTS_WAIT)
         status = await_slots(cache, layer, experts, n, cancel, err);
@@ -568,24 +580,67 @@ sluice_status experts_request(struct expert_cache *cache, uint32_t layer, const 
     return status;
 }
 
+/* ---- reading a layer ahead; the lock is held ---- */
+
+/* Slots for the experts of a layer whose request comes next, the best first: what was read ahead for a layer
+ * that is done; residents of layers that are done, the one whose turn comes last first; slots that hold
+ * nothing. The layers that are half a turn or more away are done. The one before is not: it is being
+ * computed. Memory that was never touched comes last, because the system clears it at 0.7 GB/s meanwhile. */
+enum donor_kind { DONOR_STRANGE, DONOR_DONE, DONOR_EMPTY, DONOR_KINDS };
+
+struct donors {
+    uint32_t layer;
+    enum donor_kind kind;
+    uint32_t at; /* of layers * slots, group after group, backwards from `layer` */
+};
+
+static bool done_with(const struct expert_cache *cache, uint32_t layer, uint32_t next)
+{
+    const uint32_t n = cache->store->n_layers, away = (layer + n - next) % n;
+    return away >= n / 2 && away + 1 < n;
+}
+
+static bool donates(struct expert_cache *cache, struct slot *slot, const struct donors *d)
+{
+    if (!evictable(cache, slot))
+        return false;
+    if (slot->state != SLOT_RESIDENT)
+        return d->kind == DONOR_EMPTY;
+    return d->kind == (slot->layer == slot->group ? DONOR_DONE : DONOR_STRANGE) &&
+           done_with(cache, slot->layer, d->layer);
+}
+
+static struct slot *next_donor(struct expert_cache *cache, struct donors *d)
+{
+    const uint32_t layers = cache->store->n_layers, all = layers * cache->slots;
+    for (; d->kind < DONOR_KINDS; d->kind++, d->at = 0)
+        while (d->at < all) {
+            const uint32_t group = (d->layer + layers - d->at / cache->slots) % layers;
+            struct slot *slot = slot_at(cache, group, d->at++ % cache->slots);
+            if (donates(cache, slot, d))
+                return slot;
+        }
+    return NULL;
+}
+
 void experts_fill(struct expert_cache *cache, uint32_t layer, struct lease_stats *stats)
 {
     struct read_request *batch[LEASE_EXPERTS_MAX];
     size_t n_batch = 0;
+    struct donors donors = {.layer = layer};
     sluice_error ignored; /* the request that follows meets it again */
+    reads_look(cache->reads);
     if (find_sources(cache, layer, &ignored) != SLUICE_OK)
         return;
-    for (uint32_t i = 0, expert = 0; i < cache->slots; i++) {
-        struct slot *slot = slot_at(cache, layer, i);
-        if (slot->state != SLOT_EMPTY)
+    for (uint32_t expert = 0; expert < cache->store->n_experts; expert++) {
+        if (slot_with(cache, layer, expert) || find_spare(cache, layer, expert))
             continue;
-        while (
-            expert < cache->store->n_experts &&
-            (cache->where[expert_index(cache, layer, expert)] != NO_SLOT || find_spare(cache, layer, expert)))
-            expert++;
-        if (expert == cache->store->n_experts)
+        struct slot *slot = next_donor(cache, &donors);
+        if (!slot)
             break;
+        evict(cache, slot);
         (void)fill_slot(cache, layer, expert, slot, stats);
+        slot->last_use = cache->clock;
         batch[n_batch++] = &slot->frame->read;
         stats->read_bytes += cache->store->stride_bytes;
         if (n_batch == LEASE_EXPERTS_MAX) {
@@ -600,11 +655,10 @@ void experts_fill(struct expert_cache *cache, uint32_t layer, struct lease_stats
 /* Resident, once its read's result has been taken over. The lock is held. */
 static bool is_resident(struct expert_cache *cache, uint32_t layer, uint32_t expert)
 {
-    size_t e = expert_index(cache, layer, expert);
-    if (cache->where[e] == NO_SLOT)
+    struct slot *slot = slot_with(cache, layer, expert);
+    if (!slot)
         return false;
-    struct slot *slot = slot_at(cache, layer, (uint32_t)cache->where[e]);
-    settle(cache, layer, slot);
+    settle(cache, slot);
     return slot->state == SLOT_RESIDENT;
 }
 
@@ -616,10 +670,11 @@ bool experts_resident(struct expert_cache *cache, uint32_t layer, uint32_t exper
     return resident;
 }
 
-void experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *from, uint32_t n, uint16_t *to)
+uint32_t experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *from, uint32_t n,
+                      uint16_t *to)
 {
     enum { HERE, COMING, MISSING, KINDS };
-    uint32_t at = 0;
+    uint32_t at = 0, missing = 0;
     reads_look(cache->reads);
     (void)pthread_mutex_lock(&cache->lock);
     /* Once: a read may land at any time, and nothing may change its kind below. */
@@ -627,28 +682,28 @@ void experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *fr
         (void)is_resident(cache, layer, from[i]);
     for (int wanted = HERE; wanted < KINDS; wanted++)
         for (uint32_t i = 0; i < n; i++) {
-            const int32_t slot = cache->where[expert_index(cache, layer, from[i])];
-            const bool here =
-                slot != NO_SLOT && slot_at(cache, layer, (uint32_t)slot)->state == SLOT_RESIDENT;
-            const int kind = here ? HERE : slot != NO_SLOT ? COMING : MISSING;
-            if (kind == wanted)
-                to[at++] = from[i];
+            const struct slot *slot = slot_with(cache, layer, from[i]);
+            const int kind = !slot ? MISSING : slot->state == SLOT_RESIDENT ? HERE : COMING;
+            if (kind != wanted)
+                continue;
+            to[at++] = from[i];
+            missing += kind == MISSING;
         }
     (void)pthread_mutex_unlock(&cache->lock);
+    return missing;
 }
 
 bool experts_ready(struct expert_cache *cache, const struct lease *lease, uint32_t i)
 {
     /* A pinned slot that was resident stays so; otherwise the read's own state tells. */
-    return lease->hits[i] ||
-           reads_ready(cache->reads, &slot_at(cache, lease->layer, lease->slots[i])->frame->read);
+    return lease->hits[i] || reads_ready(cache->reads, &cache->slot[lease->slots[i]].frame->read);
 }
 
 /* Take the result of a landed read over; false while the slot is being read again (a mirror failed). */
-static bool conclude(struct expert_cache *cache, uint32_t layer, struct slot *slot, bool *failed)
+static bool conclude(struct expert_cache *cache, struct slot *slot, bool *failed)
 {
     (void)pthread_mutex_lock(&cache->lock);
-    settle(cache, layer, slot);
+    settle(cache, slot);
     bool ended = slot->state != SLOT_READING;
     *failed = slot->state == SLOT_FAILED;
     (void)pthread_mutex_unlock(&cache->lock);
@@ -660,7 +715,7 @@ sluice_status experts_wait(struct expert_cache *cache, const struct lease *lease
 {
     if (lease->hits[i])
         return SLUICE_OK;
-    struct slot *slot = slot_at(cache, lease->layer, lease->slots[i]);
+    struct slot *slot = &cache->slot[lease->slots[i]];
     struct read_request *read = &slot->frame->read; /* pinned: the frame stays */
     bool failed = false;
     do {
@@ -671,7 +726,7 @@ sluice_status experts_wait(struct expert_cache *cache, const struct lease *lease
             if (!done)
                 return err_set(err, SLUICE_E_CANCELLED, "cancelled");
         }
-    } while (!conclude(cache, lease->layer, slot, &failed));
+    } while (!conclude(cache, slot, &failed));
     if (!failed)
         return SLUICE_OK;
     if (read->errnum)
@@ -702,7 +757,7 @@ void experts_mats(const struct expert_cache *cache, const struct lease *lease, u
                   struct expert_mats *mats)
 {
     const struct expert_part *parts = cache->store->layers[lease->layer].parts;
-    const unsigned char *record = slot_at(cache, lease->layer, lease->slots[i])->frame->record;
+    const unsigned char *record = cache->slot[lease->slots[i]].frame->record;
     mats->gate = part_mat(parts, PART_GATE, record);
     mats->up = part_mat(parts, PART_UP, record);
     mats->down = part_mat(parts, PART_DOWN, record);
@@ -714,7 +769,7 @@ void experts_release(struct expert_cache *cache, struct lease *lease)
         return;
     (void)pthread_mutex_lock(&cache->lock);
     for (uint32_t i = 0; i < lease->n; i++) {
-        struct slot *slot = slot_at(cache, lease->layer, lease->slots[i]);
+        struct slot *slot = &cache->slot[lease->slots[i]];
         assert(slot->pins > 0);
         slot->pins--;
     }

@@ -1,7 +1,7 @@
 /* The expert cache: a bounded set of slots that hold expert records read from disk.
  *
- * Slots are in groups; layer L uses group L (one slab of `slots` records per layer). A lease is the right to
- * use some experts of one layer:
+ * Slots are in groups; what layer L misses goes to group L (`slots` records per layer of one slab). A lease
+ * is the right to use some experts of one layer:
  *   - request pins one slot per expert. Residents are usable at once; all misses are submitted in one batch,
  *     one aligned read per expert, and become usable as they land.
  *   - a pinned slot is never evicted; a slot that is being read is never evicted either; two reads never
@@ -13,7 +13,9 @@
  *     outstanding; one that a mirror fails is read again from the install.
  *   - guesses are read into spare slots, which belong to no layer, while the drive is idle. A request that
  * needs one takes it over; a guess never evicts anything.
- *   - slots that hold nothing yet may be filled before their layer is requested.
+ *   - before a layer is requested that needs nearly all of its experts, they may be read ahead: into slots
+ * that hold nothing, and into those of layers that are done for now. A group may so hold experts of another
+ *     layer; these are its first victims.
  *   - a request that holds nothing may wait for slots; one that holds a lease must not (EXPERTS_TRY), so two
  *     sessions cannot wait for each other.
  * Thread-safe. Nothing allocates after open. */
@@ -35,8 +37,8 @@ struct expert_cache;
 struct lease {
     uint32_t layer, n;
     bool held;
-    uint32_t slots[LEASE_EXPERTS_MAX]; /* of the group */
-    bool hits[LEASE_EXPERTS_MAX];      /* resident when requested */
+    uint32_t slots[LEASE_EXPERTS_MAX];
+    bool hits[LEASE_EXPERTS_MAX]; /* resident when requested */
 };
 
 struct lease_stats {
@@ -61,8 +63,9 @@ void experts_close(struct expert_cache *cache);
 uint32_t experts_slots(const struct expert_cache *cache);
 bool experts_resident(struct expert_cache *cache, uint32_t layer, uint32_t expert);
 /* Write the n experts of `from` to `to`: those that are resident, those that are being read, the others; each
- * part in the order of `from`. */
-void experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *from, uint32_t n, uint16_t *to);
+ * part in the order of `from`. Returns how many the others are. */
+uint32_t experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *from, uint32_t n,
+                      uint16_t *to);
 
 /* Lease n distinct experts (at most the slots per layer, and LEASE_EXPERTS_MAX). EXPERTS_TRY with too few
  * free slots: SLUICE_OK with lease->held false. `stats` is added to. SLUICE_E_CORRUPT: the layer's file does
@@ -83,9 +86,10 @@ void experts_mats(const struct expert_cache *cache, const struct lease *lease, u
  */
 bool experts_guess(struct expert_cache *cache, uint32_t layer, const uint16_t *experts, uint32_t n,
                    struct lease_stats *stats);
-/* A chunk of many rows will need nearly every expert of the layer: read the first ones that are not here into
- * its slots that hold nothing. Evicts nothing, never waits for a slot, and never fails: the request that
- * follows meets the error. It may hash the layer's file, as a first request does. */
+/* A chunk of many rows will need nearly every expert of the layer, once the layer before it is computed: read
+ * those that are not here into slots that hold nothing, and into those of layers whose turn is far away.
+ * Evicts nothing of this layer, the one before and those that follow, never waits for a slot, and never
+ * fails: the request that follows meets the error. It may hash the layer's file, as a first request does. */
 void experts_fill(struct expert_cache *cache, uint32_t layer, struct lease_stats *stats);
 /* A lease that is not held is fine. */
 void experts_release(struct expert_cache *cache, struct lease *lease);

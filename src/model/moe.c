@@ -68,7 +68,7 @@ static void group(struct moe *m, struct forward *f, uint32_t layer)
     for (uint32_t e = 0; e < m->n_experts; e++)
         if (m->counts[e + 1])
             m->wanted[m->n_needed++] = (uint16_t)e;
-    experts_sort(f->experts, layer, m->wanted, m->n_needed, m->needed);
+    m->n_missing = experts_sort(f->experts, layer, m->wanted, m->n_needed, m->needed);
     for (uint32_t e = 0; e < m->n_experts; e++)
         m->counts[e + 1] += m->counts[e];
     /* Fill from the back of each group, so that counts[e] ends as its start. */
@@ -140,12 +140,14 @@ static void send_guesses(struct moe *m, struct forward *f, uint32_t layer)
         m->n_guesses = 0;
 }
 
-/* Once this layer's last reads are under way, the drive would rest until the next layer's router has chosen.
- * A layer that needed most of its experts says that the next one will too. */
+/* Once this layer's last reads are under way, the drive would rest until the next layer's router has chosen:
+ * more than half of a streamed prompt's time. A layer that needed most of its experts says that the next one
+ * will too. */
 static void fill_next(struct moe *m, struct forward *f, uint32_t layer)
 {
     const bool most = 4 * (uint64_t)m->n_needed >= 3 * (uint64_t)m->n_experts;
-    if (m->filled || m->next < m->n_needed || !most || layer + 1 >= f->model->n_layers)
+    const bool under_way = m->n_missing == 0 || m->next == m->n_needed;
+    if (m->filled || !under_way || !most || layer + 1 >= f->model->n_layers)
         return;
     m->filled = true;
     phase_enter(f->clock, PHASE_REQUEST);
@@ -164,6 +166,7 @@ sluice_status moe_begin(struct moe *m, struct forward *f, uint32_t layer, sluice
         moe_abandon(m, f);
         return status;
     }
+    fill_next(m, f, layer);
     guess_next(m, f, layer);
     send_guesses(m, f, layer);
     return SLUICE_OK;

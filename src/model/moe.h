@@ -5,8 +5,8 @@
  *     moe_finish(…)   experts that are resident, then the missing ones as they land
  *
  * Each needed expert is fetched once per chunk, in tiles of an eighth of the slots where it needs more
- * than they hold; the next tiles' reads are under way while a tile computes, or while the shared branch does;
- * behind the last tile, those of the next layer that its empty slots have room for. Every expert's output is
+ * than they hold; the next tiles' reads are under way while a tile computes, or while the shared branch does.
+ * Behind them go those of the next layer, if this one needed most of its experts. Every expert's output is
  * kept apart and summed in router order, so neither hits, landing order nor tiling can change a bit. */
 #ifndef MODEL_MOE_H
 #define MODEL_MOE_H
@@ -28,8 +28,9 @@ struct moe {
     uint32_t *output_of;                     /* [rows * top_k]: row of `outputs` */
     uint16_t *wanted;                        /* [n_experts]: experts of this chunk, ascending */
     uint16_t *needed;                        /* [n_experts]: the same, residents first */
-    uint32_t n_needed, next;                 /* the next one to request */
-    bool filled;                             /* the next layer's empty slots, from this one */
+    uint32_t n_needed, n_missing;            /* of them, not here and not coming when they were sorted */
+    uint32_t next;                           /* the next one to request */
+    bool filled;                             /* the next layer is being read ahead */
     struct expert_call *calls;               /* [LEASE_EXPERTS_MAX] */
     struct lease leases[MOE_LEASES];         /* a ring: the oldest is computed next */
     uint32_t oldest, n_held;

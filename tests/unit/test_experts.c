@@ -72,37 +72,43 @@ static void use(struct fixture *f, uint32_t layer, const uint16_t *experts, uint
         *hits = (uint32_t)stats.hits;
 }
 
+/* Leases n experts (at most 4) and compares their records with the file's. */
+static void check_records(struct fixture *f, uint32_t layer, const uint16_t *ids, uint32_t n)
+{
+    const size_t bytes = (size_t)f->store->stride_bytes;
+    unsigned char *expected = mem_alloc(bytes);
+    struct lease lease = {0};
+    struct lease_stats stats = {0};
+    sluice_error err;
+    assert_int_equal(experts_request(f->cache, layer, ids, n, EXPERTS_WAIT, &lease, &stats, NULL, &err),
+                     SLUICE_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        struct expert_mats mats;
+        assert_int_equal(experts_wait(f->cache, &lease, i, &stats, NULL, &err), SLUICE_OK);
+        assert_true(experts_ready(f->cache, &lease, i));
+        experts_mats(f->cache, &lease, i, &mats);
+        load_record(f->store, layer, ids[i], expected);
+        const struct expert_part *parts = f->store->layers[layer].parts;
+        const unsigned char *record = (const unsigned char *)mats.gate.weight - parts[PART_GATE].offset;
+        assert_memory_equal(record, expected, bytes);
+        assert_int_equal(mats.down.rows, mats.gate.cols);
+        assert_int_equal(mats.down.cols, mats.up.rows);
+    }
+    experts_release(f->cache, &lease);
+    mem_free(expected);
+}
+
 static void records_are_the_files_bytes(void **state)
 {
     (void)state;
     struct fixture f;
     open_fixture(&f, 6, SLUICE_EVICT_LFU);
-    unsigned char *expected = mem_alloc((size_t)f.store->stride_bytes);
     for (uint32_t round = 0; round < 40; round++) {
-        uint32_t layer = round % f.store->n_layers;
         uint16_t ids[4];
         for (uint32_t i = 0; i < 4; i++)
             ids[i] = (uint16_t)((round * 13 + i * 7) % f.store->n_experts);
-        struct lease lease = {0};
-        struct lease_stats stats = {0};
-        sluice_error err;
-        assert_int_equal(experts_request(f.cache, layer, ids, 4, EXPERTS_WAIT, &lease, &stats, NULL, &err),
-                         SLUICE_OK);
-        for (uint32_t i = 0; i < 4; i++) {
-            struct expert_mats mats;
-            assert_int_equal(experts_wait(f.cache, &lease, i, &stats, NULL, &err), SLUICE_OK);
-            assert_true(experts_ready(f.cache, &lease, i));
-            experts_mats(f.cache, &lease, i, &mats);
-            load_record(f.store, layer, ids[i], expected);
-            const struct expert_part *parts = f.store->layers[layer].parts;
-            const unsigned char *record = (const unsigned char *)mats.gate.weight - parts[PART_GATE].offset;
-            assert_memory_equal(record, expected, (size_t)f.store->stride_bytes);
-            assert_int_equal(mats.down.rows, mats.gate.cols);
-            assert_int_equal(mats.down.cols, mats.up.rows);
-        }
-        experts_release(f.cache, &lease);
+        check_records(&f, round % f.store->n_layers, ids, 4);
     }
-    mem_free(expected);
     close_fixture(&f);
 }
 
@@ -426,25 +432,77 @@ static void a_failed_guess_is_forgotten(void **state)
 
 /* ---- filling ---- */
 
-static void empty_slots_are_filled_and_nothing_is_evicted(void **state)
+static uint32_t count_resident(struct fixture *f, uint32_t layer)
+{
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < f->store->n_experts; e++)
+        n += experts_resident(f->cache, layer, e);
+    return n;
+}
+
+/* Every expert of a layer fits into slots that hold nothing, its own and other layers'. */
+static void a_layer_is_read_ahead_into_empty_slots(void **state)
 {
     (void)state;
     struct fixture f;
     struct lease_stats filled = {0}, stats;
-    open_fixture(&f, 6, SLUICE_EVICT_LFU);
+    open_fixture(&f, 16, SLUICE_EVICT_LFU);
+    const uint32_t experts = f.store->n_experts;
+    assert_true(f.store->n_layers * 16 > experts + 2);
     (void)used(&f, 1, (uint16_t[]){1, 40}, 2);
+    (void)used(&f, 2, (uint16_t[]){7}, 1);
     experts_fill(f.cache, 1, &filled);
-    assert_int_equal(filled.read_bytes, 4 * f.store->stride_bytes);
+    assert_int_equal(filled.read_bytes, (experts - 2) * f.store->stride_bytes);
     assert_int_equal(filled.requests, 0);
     await_idle(&f);
-    static const uint16_t HERE[] = {0, 1, 2, 3, 4, 40};
-    for (size_t i = 0; i < sizeof HERE / sizeof *HERE; i++)
-        assert_true(experts_resident(f.cache, 1, HERE[i]));
-    experts_fill(f.cache, 1, &filled); /* there is no room left */
-    assert_int_equal(filled.read_bytes, 4 * f.store->stride_bytes);
+    assert_int_equal(count_resident(&f, 1), experts);
+    assert_true(experts_resident(f.cache, 2, 7));
+    experts_fill(f.cache, 1, &filled); /* nothing is missing */
+    assert_int_equal(filled.read_bytes, (experts - 2) * f.store->stride_bytes);
     stats = used(&f, 1, (uint16_t[]){0, 3, 40, 50}, 4);
-    assert_int_equal(stats.hits, 3);
-    assert_int_equal(stats.read_bytes, f.store->stride_bytes);
+    assert_int_equal(stats.hits, 4);
+    assert_int_equal(stats.read_bytes, 0);
+    /* Group 0 holds experts of layer 1 now, which its own layer takes the place of. */
+    stats = used(&f, 0, (uint16_t[]){10, 11, 12, 13}, 4);
+    assert_int_equal(stats.read_bytes, 4 * f.store->stride_bytes);
+    assert_int_equal(count_resident(&f, 1), experts - 4);
+    (void)used(&f, 0, (uint16_t[]){14}, 1);
+    assert_int_equal(count_resident(&f, 1), experts - 5);
+    assert_int_equal(count_resident(&f, 0), 5);
+    close_fixture(&f);
+}
+
+/* With every slot taken, the layers that are done give theirs: not the one before, and none that follows
+ * soon.
+ */
+static void a_layer_is_read_ahead_in_place_of_those_that_are_done(void **state)
+{
+    (void)state;
+    enum { SLOTS = 4 };
+    struct fixture f;
+    struct lease_stats filled = {0};
+    open_fixture(&f, SLOTS, SLUICE_EVICT_LRU);
+    const uint32_t layers = f.store->n_layers, next = layers - 1;
+    assert_true(layers >= 4);
+    for (uint32_t l = 0; l < layers; l++)
+        (void)used(&f, l, (uint16_t[]){0, 1, 2, 3}, SLOTS);
+    experts_fill(f.cache, next, &filled);
+    await_idle(&f);
+    uint32_t donors = 0;
+    for (uint32_t l = 0; l < layers; l++) {
+        const uint32_t away = (l + layers - next) % layers;
+        const bool done = away >= layers / 2 && l + 1 != next;
+        donors += done;
+        if (l != next)
+            assert_int_equal(count_resident(&f, l), done ? 0 : SLOTS);
+    }
+    assert_true(donors > 0);
+    assert_int_equal(count_resident(&f, next), SLOTS * (1 + donors));
+    assert_int_equal(filled.read_bytes, SLOTS * donors * f.store->stride_bytes);
+    /* A request pins what was read ahead, wherever it lies, and the bytes are the file's. */
+    check_records(&f, next, (uint16_t[]){0, SLOTS, SLOTS + 1}, 3);
+    /* The layer that gave its slots takes them back. */
+    assert_int_equal(used(&f, next - 2, (uint16_t[]){0, 1}, 2).read_bytes, 2 * f.store->stride_bytes);
     close_fixture(&f);
 }
 
@@ -537,7 +595,8 @@ int main(void)
         cmocka_unit_test(threads_share_few_slots),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(residents_are_sorted_first),
-        cmocka_unit_test(empty_slots_are_filled_and_nothing_is_evicted),
+        cmocka_unit_test(a_layer_is_read_ahead_into_empty_slots),
+        cmocka_unit_test(a_layer_is_read_ahead_in_place_of_those_that_are_done),
         cmocka_unit_test(a_fill_under_way_is_joined_and_sorted_between),
         cmocka_unit_test(sorting_loses_nobody),
         cmocka_unit_test(a_failed_fill_is_read_again_by_its_request),

@@ -2,11 +2,11 @@
 #ifndef COMPUTE_CPU_LANE_FILL_H
 #define COMPUTE_CPU_LANE_FILL_H
 
-#include "compute/cpu/lane_shapes.h"
 #include "compute/cpu/lane_attend.h"
 #include "compute/cpu/lane_delta.h"
 #include "compute/cpu/lane_floats.h"
 #include "compute/cpu/lane_rows.h"
+#include "compute/cpu/lane_shapes.h"
 
 INLINE void fill_all(struct cpu_kernels *kernels, const char *name)
 {
