@@ -583,10 +583,10 @@ sluice_status experts_request(struct expert_cache *cache, uint32_t layer, const 
 /* ---- reading a layer ahead; the lock is held ---- */
 
 /* Slots for the experts of a layer whose request comes next, the best first: what was read ahead for a layer
- * that is done; residents of layers that are done, the one whose turn comes last first; slots that hold
- * nothing. The layers that are half a turn or more away are done. The one before is not: it is being
- * computed. Memory that was never touched comes last, because the system clears it at 0.7 GB/s meanwhile. */
-enum donor_kind { DONOR_STRANGE, DONOR_DONE, DONOR_EMPTY, DONOR_KINDS };
+ * that is done; slots that hold nothing, the group's own first; residents of layers that are done, the one
+ * whose turn comes last first. The layers that are half a turn or more away are done. The one before is not:
+ * it is being computed. */
+enum donor_kind { DONOR_STRANGE, DONOR_EMPTY, DONOR_DONE, DONOR_KINDS };
 
 struct donors {
     uint32_t layer;
