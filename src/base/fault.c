@@ -1,8 +1,6 @@
 #include "base/fault.h"
 
 #ifdef SLUICE_FAULTS
-#include "base/clock.h"
-
 #include <stdatomic.h>
 
 static _Atomic uint64_t countdown[FAULT_KINDS];
@@ -33,24 +31,16 @@ bool fault_hit(enum fault_kind kind)
     return false;
 }
 
-static _Atomic uint64_t throttle_rate, throttle_free_ns;
+static atomic_bool reads_held;
 
-void fault_throttle(uint64_t bytes_per_s)
+void fault_hold_reads(bool hold)
 {
-    atomic_store(&throttle_rate, bytes_per_s);
+    atomic_store(&reads_held, hold);
 }
 
-uint64_t fault_throttle_ns(uint64_t bytes)
+bool fault_reads_held(void)
 {
-    uint64_t rate = atomic_load(&throttle_rate), now = clock_ns();
-    if (rate == 0)
-        return 0;
-    /* The drive serves one read after the other: each takes its turn behind those before it. */
-    uint64_t turn = atomic_load(&throttle_free_ns), end;
-    do
-        end = (turn > now ? turn : now) + (uint64_t)((double)bytes * 1e9 / (double)rate);
-    while (!atomic_compare_exchange_weak(&throttle_free_ns, &turn, end));
-    return end - now;
+    return atomic_load(&reads_held);
 }
 #else
 /* ISO C wants at least one declaration in a translation unit. */

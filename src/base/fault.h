@@ -63,10 +63,9 @@ bool fault_delete(const char *path);
 uint64_t fault_before_sync(void);
 void fault_after_sync(int fd, uint64_t before, bool succeeded);
 
-/* Make the read threads behave like a drive of so many bytes per second, for measurements; 0: full speed. */
-void fault_throttle(uint64_t bytes_per_s);
-/* How long the one that has just read `bytes` must wait before that drive would have brought them. */
-uint64_t fault_throttle_ns(uint64_t bytes);
+/* While held, no read of the read threads ends: what is under way stays so for as long as a test looks at it. */
+void fault_hold_reads(bool hold);
+bool fault_reads_held(void);
 #else
 static inline bool fault_hit(enum fault_kind kind)
 {
@@ -119,10 +118,9 @@ static inline void fault_after_sync(int fd, uint64_t before, bool succeeded)
     (void)succeeded;
 }
 
-static inline uint64_t fault_throttle_ns(uint64_t bytes)
+static inline bool fault_reads_held(void)
 {
-    (void)bytes;
-    return 0;
+    return false;
 }
 #endif
 

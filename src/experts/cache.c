@@ -633,14 +633,15 @@ void experts_fill(struct expert_cache *cache, uint32_t layer, struct lease_stats
     if (find_sources(cache, layer, &ignored) != SLUICE_OK)
         return;
     for (uint32_t expert = 0; expert < cache->store->n_experts; expert++) {
-        if (slot_with(cache, layer, expert) || find_spare(cache, layer, expert))
+        if (slot_with(cache, layer, expert))
             continue;
         struct slot *slot = next_donor(cache, &donors);
         if (!slot)
             break;
         evict(cache, slot);
-        (void)fill_slot(cache, layer, expert, slot, stats);
         slot->last_use = cache->clock;
+        if (!fill_slot(cache, layer, expert, slot, stats))
+            continue;
         batch[n_batch++] = &slot->frame->read;
         stats->read_bytes += cache->store->stride_bytes;
         if (n_batch == LEASE_EXPERTS_MAX) {

@@ -38,9 +38,8 @@ static void perform(struct read_request *r)
         if (!ended && r->stalls)
             nap((uint64_t)STALL_NS * r->stalls);
     }
-    uint64_t wait = fault_throttle_ns(r->got);
-    if (wait)
-        nap(wait);
+    while (fault_reads_held())
+        nap(STALL_NS);
 }
 
 static void *reader_main(void *arg)
