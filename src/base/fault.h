@@ -63,7 +63,8 @@ bool fault_delete(const char *path);
 uint64_t fault_before_sync(void);
 void fault_after_sync(int fd, uint64_t before, bool succeeded);
 
-/* While held, no read of the read threads ends: what is under way stays so for as long as a test looks at it. */
+/* While held, no read of the read threads ends: what is under way stays so for as long as a test looks at it.
+ */
 void fault_hold_reads(bool hold);
 bool fault_reads_held(void);
 #else

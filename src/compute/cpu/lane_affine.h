@@ -23,6 +23,8 @@ enum { FEW_BYTES = 1 << 15 };
  * every page, and starts anew: with these, decode of Qwen 3.6's shape is a third faster (docs/learned.md).
  * Nothing is read there, so the end of a matrix needs no care. */
 enum { AHEAD_BYTES = 2048, AHEAD_GROUPS = 64 };
+/* A stream of weights that is shorter comes from a cache, or ends before asking has paid. */
+enum { STREAM_BYTES_MIN = 1 << 14 };
 
 /* ---- quantizing ---- */
 
@@ -207,6 +209,19 @@ INLINE void next_step(struct step *s, uint32_t bits, uint32_t n)
     s->sums += GROUPS;
 }
 
+/* Asks for the beginning of a stream of so many groups: what its first steps ask for lies further on. */
+INLINE void ask(const struct step *s, size_t groups, uint32_t bits, uint32_t n)
+{
+    if (groups * n * bits / 8 < STREAM_BYTES_MIN)
+        return;
+    for (size_t at = 0; at < AHEAD_BYTES; at += UNIT)
+        __builtin_prefetch(s->packed + at);
+    for (size_t g = 0; g < AHEAD_GROUPS; g += UNIT / sizeof *s->scales) {
+        __builtin_prefetch(s->scales + g);
+        __builtin_prefetch(s->biases + g);
+    }
+}
+
 /* One output, or four whose rows lie far apart: four streams keep more of memory's lines under way than one.
  */
 INLINE void row_sums(const struct mat *m, const uint32_t *outputs, uint32_t n_outputs, const struct quant *x,
@@ -233,6 +248,10 @@ INLINE void long_rows(const struct mat *m, uint32_t begin, uint32_t end, const s
 {
     const uint32_t apart = (end - begin) / STREAMS;
     vf sums[STREAMS];
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        const struct step s = first_step(m, begin + i * apart, NULL, 0, NULL, NULL, bits, n);
+        ask(&s, (size_t)apart * (m->cols / n), bits, n);
+    }
     for (uint32_t o = begin; o < begin + apart; o++) {
         const uint32_t outputs[STREAMS] = {o, o + apart, o + 2 * apart, o + 3 * apart};
         float out[STREAMS];
@@ -277,33 +296,52 @@ static void repeat_row(const struct quant *x, uint32_t groups, struct repeated *
     }
 }
 
-/* Rows of 1, 2, 4 or 8 groups: each run of `groups` lanes is a row of weights. Accumulators without a group
- * hold +0, and adding that to the others is the part of the tree that would otherwise be left out: it turns
- * -0 into +0. */
+/* As many of the next rows as fill a step, or the first `rows` of them, where each run of `groups` lanes is a
+ * row of weights. Accumulators without a group hold +0, and adding that to the others is the part of the tree
+ * that would otherwise be left out: it turns -0 into +0. */
+INLINE void short_step(struct step *s, const struct repeated *r, uint32_t rows, uint32_t groups, float *y,
+                       uint32_t bits, uint32_t n)
+{
+    vf acc = vf_set(0.0f);
+    acc = rows * groups == GROUPS ? step_add(acc, s, bits, n) : step_add_n(acc, s, rows * groups, bits, n);
+    acc = vf_add(acc, vf_set(0.0f));
+    acc = groups >= 8 ? vf_fold(acc, 4) : acc;
+    acc = groups >= 4 ? vf_fold(acc, 2) : acc;
+    acc = groups >= 2 ? vf_fold(acc, 1) : acc;
+    float sums[LANES];
+    vf_store(sums, acc);
+    for (uint32_t i = 0; i < rows; i++)
+        y[i] = sums[i * groups];
+    next_step(s, bits, n);
+    s->q = r->codes[0];
+    s->xs = r->scales;
+    s->sums = r->sums;
+}
+
+/* Rows of 1, 2, 4 or 8 groups. */
 INLINE void short_rows(const struct mat *m, uint32_t begin, uint32_t end, const struct quant *x, float *y,
                        uint32_t bits, uint32_t n, bool wide)
 {
     const uint32_t groups = m->cols / n, together = GROUPS / groups;
+    const uint32_t quarter = (end - begin) / STREAMS / together * together;
+    const uint32_t apart = (size_t)quarter * (m->cols / 8 * bits) < STREAM_BYTES_MIN ? 0 : quarter;
+    const uint32_t rest = begin + STREAMS * apart;
     struct repeated r;
     repeat_row(x, groups, &r);
-    struct step s = first_step(m, begin, r.codes[0], wide ? sizeof r.codes[0] : 0, r.scales, r.sums, bits, n);
-    for (uint32_t o = begin; o < end; o += together) {
-        const uint32_t rows = end - o < together ? end - o : together;
-        vf acc = vf_set(0.0f);
-        acc = rows == together ? step_add(acc, &s, bits, n) : step_add_n(acc, &s, rows * groups, bits, n);
-        acc = vf_add(acc, vf_set(0.0f));
-        acc = groups >= 8 ? vf_fold(acc, 4) : acc;
-        acc = groups >= 4 ? vf_fold(acc, 2) : acc;
-        acc = groups >= 2 ? vf_fold(acc, 1) : acc;
-        float sums[LANES];
-        vf_store(sums, acc);
-        for (uint32_t i = 0; i < rows; i++)
-            y[o + i] = sums[i * groups];
-        next_step(&s, bits, n);
-        s.q = r.codes[0];
-        s.xs = r.scales;
-        s.sums = r.sums;
+    const size_t low = wide ? sizeof r.codes[0] : 0;
+    if (apart > 0) {
+        struct step s[STREAMS];
+        for (uint32_t i = 0; i < STREAMS; i++) {
+            s[i] = first_step(m, begin + i * apart, r.codes[0], low, r.scales, r.sums, bits, n);
+            ask(&s[i], (size_t)apart * groups, bits, n);
+        }
+        for (uint32_t o = begin; o < begin + apart; o += together)
+            for (uint32_t i = 0; i < STREAMS; i++)
+                short_step(&s[i], &r, together, groups, y + o + i * apart, bits, n);
     }
+    struct step s = first_step(m, rest, r.codes[0], low, r.scales, r.sums, bits, n);
+    for (uint32_t o = rest; o < end; o += together)
+        short_step(&s, &r, end - o < together ? end - o : together, groups, y + o, bits, n);
 }
 
 /* A row of x as often as 16 rows of weights meet it, so that these can be taken as one run of groups. */
@@ -374,6 +412,10 @@ INLINE void run_rows(const struct mat *m, uint32_t begin, uint32_t end, const st
     const uint32_t apart = (end - begin) / STREAMS / GROUPS * GROUPS;
     struct run r;
     run_row(x, m->cols / n, &r, bits, n, wide);
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        const struct step s = first_step(m, begin + i * apart, NULL, 0, NULL, NULL, bits, n);
+        ask(&s, (size_t)apart * (m->cols / n), bits, n);
+    }
     for (uint32_t o = begin; o < begin + apart; o += GROUPS)
         run_blocks(m, (uint32_t[]){o, o + apart, o + 2 * apart, o + 3 * apart}, STREAMS, GROUPS, &r, y, bits,
                    n, wide);
