@@ -209,16 +209,25 @@ INLINE void next_step(struct step *s, uint32_t bits, uint32_t n)
     s->sums += GROUPS;
 }
 
-/* Asks for the beginning of a stream of so many groups: what its first steps ask for lies further on. */
-INLINE void ask(const struct step *s, size_t groups, uint32_t bits, uint32_t n)
+INLINE bool long_streams(const struct mat *m, uint32_t rows, uint32_t bits)
 {
-    if (groups * n * bits / 8 < STREAM_BYTES_MIN)
+    return (size_t)rows * (m->cols / 8 * bits) >= STREAM_BYTES_MIN;
+}
+
+/* Asks for the beginnings of streams of `apart` rows each, from `begin` on: what their first steps ask for
+ * lies further on. */
+INLINE void ask_streams(const struct mat *m, uint32_t begin, uint32_t apart, uint32_t bits, uint32_t n)
+{
+    if (!long_streams(m, apart, bits))
         return;
-    for (size_t at = 0; at < AHEAD_BYTES; at += UNIT)
-        __builtin_prefetch(s->packed + at);
-    for (size_t g = 0; g < AHEAD_GROUPS; g += UNIT / sizeof *s->scales) {
-        __builtin_prefetch(s->scales + g);
-        __builtin_prefetch(s->biases + g);
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        const struct step s = first_step(m, begin + i * apart, NULL, 0, NULL, NULL, bits, n);
+        for (size_t at = 0; at < AHEAD_BYTES; at += UNIT)
+            __builtin_prefetch(s.packed + at);
+        for (size_t g = 0; g < AHEAD_GROUPS; g += UNIT / sizeof *s.scales) {
+            __builtin_prefetch(s.scales + g);
+            __builtin_prefetch(s.biases + g);
+        }
     }
 }
 
@@ -248,10 +257,7 @@ INLINE void long_rows(const struct mat *m, uint32_t begin, uint32_t end, const s
 {
     const uint32_t apart = (end - begin) / STREAMS;
     vf sums[STREAMS];
-    for (uint32_t i = 0; i < STREAMS; i++) {
-        const struct step s = first_step(m, begin + i * apart, NULL, 0, NULL, NULL, bits, n);
-        ask(&s, (size_t)apart * (m->cols / n), bits, n);
-    }
+    ask_streams(m, begin, apart, bits, n);
     for (uint32_t o = begin; o < begin + apart; o++) {
         const uint32_t outputs[STREAMS] = {o, o + apart, o + 2 * apart, o + 3 * apart};
         float out[STREAMS];
@@ -324,17 +330,16 @@ INLINE void short_rows(const struct mat *m, uint32_t begin, uint32_t end, const 
 {
     const uint32_t groups = m->cols / n, together = GROUPS / groups;
     const uint32_t quarter = (end - begin) / STREAMS / together * together;
-    const uint32_t apart = (size_t)quarter * (m->cols / 8 * bits) < STREAM_BYTES_MIN ? 0 : quarter;
+    const uint32_t apart = long_streams(m, quarter, bits) ? quarter : 0;
     const uint32_t rest = begin + STREAMS * apart;
     struct repeated r;
     repeat_row(x, groups, &r);
     const size_t low = wide ? sizeof r.codes[0] : 0;
     if (apart > 0) {
         struct step s[STREAMS];
-        for (uint32_t i = 0; i < STREAMS; i++) {
+        ask_streams(m, begin, apart, bits, n);
+        for (uint32_t i = 0; i < STREAMS; i++)
             s[i] = first_step(m, begin + i * apart, r.codes[0], low, r.scales, r.sums, bits, n);
-            ask(&s[i], (size_t)apart * groups, bits, n);
-        }
         for (uint32_t o = begin; o < begin + apart; o += together)
             for (uint32_t i = 0; i < STREAMS; i++)
                 short_step(&s[i], &r, together, groups, y + o + i * apart, bits, n);
@@ -412,10 +417,7 @@ INLINE void run_rows(const struct mat *m, uint32_t begin, uint32_t end, const st
     const uint32_t apart = (end - begin) / STREAMS / GROUPS * GROUPS;
     struct run r;
     run_row(x, m->cols / n, &r, bits, n, wide);
-    for (uint32_t i = 0; i < STREAMS; i++) {
-        const struct step s = first_step(m, begin + i * apart, NULL, 0, NULL, NULL, bits, n);
-        ask(&s, (size_t)apart * (m->cols / n), bits, n);
-    }
+    ask_streams(m, begin, apart, bits, n);
     for (uint32_t o = begin; o < begin + apart; o += GROUPS)
         run_blocks(m, (uint32_t[]){o, o + apart, o + 2 * apart, o + 3 * apart}, STREAMS, GROUPS, &r, y, bits,
                    n, wide);
