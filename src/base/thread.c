@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -35,6 +36,7 @@ struct worker {
 struct pool {
     uint32_t lanes, n_workers;
     struct worker *workers;
+    cpu_set_t taken; /* the processors of the workers' cores, where a caller has others */
     pthread_mutex_t callers;
     uint64_t alone_until_ns; /* guarded by `callers` */
     pthread_mutex_t lock;    /* for parking only */
@@ -168,6 +170,15 @@ int thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
     return failed;
 }
 
+static void bind_worker(struct pool *pool, struct cores *cores, uint32_t i)
+{
+    cpu_set_t own;
+    const pthread_t thread = pool->workers[i].thread;
+    if (cores_bind(cores, thread, i + 1) && pool->lanes <= cores_count(cores) &&
+        pthread_getaffinity_np(thread, sizeof own, &own) == 0)
+        CPU_OR(&pool->taken, &pool->taken, &own);
+}
+
 /* The caller's thread keeps its freedom and is lane 0; the workers get the other cores, one each. */
 static int start_workers(struct pool *pool, struct cores *cores)
 {
@@ -176,9 +187,8 @@ static int start_workers(struct pool *pool, struct cores *cores)
         struct worker *worker = &pool->workers[pool->n_workers];
         worker->pool = pool;
         failed = fault_hit(FAULT_ALLOC) ? ENOMEM : thread_start(&worker->thread, worker_main, worker);
-        pool->n_workers += !failed;
         if (!failed)
-            (void)cores_bind(cores, worker->thread, pool->n_workers);
+            bind_worker(pool, cores, pool->n_workers++);
     }
     return failed;
 }
@@ -261,6 +271,22 @@ static void await_others(struct pool *pool)
     (void)pthread_mutex_unlock(&pool->lock);
 }
 
+/* The system wakes a caller that waited for reads where it likes, on a worker's core too, and leaves both
+ * there: streamed decoding ran on one core of two for seconds (docs/learned.md). A caller that finds itself
+ * on such a core goes to another one that it may use; its affinity stays as it was. */
+static void step_aside(const struct pool *pool)
+{
+    const int processor = sched_getcpu();
+    cpu_set_t own, shared, others;
+    if (processor < 0 || processor >= CPU_SETSIZE || !CPU_ISSET((size_t)processor, &pool->taken) ||
+        sched_getaffinity(0, sizeof own, &own) != 0)
+        return;
+    CPU_AND(&shared, &own, &pool->taken);
+    CPU_XOR(&others, &own, &shared);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+        (void)sched_setaffinity(0, sizeof own, &own);
+}
+
 void pool_run_parts(struct pool *pool, uint32_t parts, pool_fn fn, void *arg)
 {
     assert(parts <= PARTS_MAX);
@@ -270,6 +296,7 @@ void pool_run_parts(struct pool *pool, uint32_t parts, pool_fn fn, void *arg)
         for (uint32_t part = 0; part < parts; part++)
             fn(arg, part, parts);
     } else {
+        step_aside(pool);
         publish(pool, parts, fn, arg);
         take_parts(pool);
         const uint64_t own = clock_ns();

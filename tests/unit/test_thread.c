@@ -143,6 +143,55 @@ static void parked_workers_wake(void **state)
     pool_close(pool); /* of parked workers */
 }
 
+struct place {
+    pthread_t caller;
+    int caller_on, other_on; /* processors; -1: ran nothing */
+};
+
+/* Long enough that each of two threads takes one of two parts. */
+static void note_processor(void *arg, uint32_t lane, uint32_t lanes)
+{
+    struct place *place = arg;
+    (void)lane;
+    (void)lanes;
+    *(pthread_equal(pthread_self(), place->caller) ? &place->caller_on : &place->other_on) = sched_getcpu();
+    (void)usleep(2000);
+}
+
+/* A caller that the system put on the worker's core leaves it, and may go where it might before. */
+static void a_caller_leaves_the_workers_core(void **state)
+{
+    (void)state;
+    enum { TRIES = 50 };
+    cpu_set_t old, one, now;
+    assert_int_equal(sched_getaffinity(0, sizeof old, &old), 0);
+    if (thread_available() < 2)
+        skip();
+    struct pool *pool = opened(2);
+    int met = 0, left = 0;
+    for (int i = 0; i < TRIES; i++) {
+        struct place before = {pthread_self(), -1, -1}, after = before;
+        pool_run(pool, note_processor, &before);
+        if (before.other_on < 0)
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET((size_t)before.other_on, &one);
+        assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+        assert_int_equal(sched_setaffinity(0, sizeof old, &old), 0);
+        if (sched_getcpu() != before.other_on)
+            continue;
+        pool_run(pool, note_processor, &after);
+        met++;
+        left += after.caller_on != before.other_on;
+        assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
+        assert_true(CPU_EQUAL(&now, &old));
+    }
+    pool_close(pool);
+    if (met == 0)
+        skip();
+    assert_true(left > 0);
+}
+
 /* ---- several callers ---- */
 
 struct caller {
@@ -330,6 +379,7 @@ int main(void)
         cmocka_unit_test(every_lane_runs_once_per_call),
         cmocka_unit_test(work_is_visible_to_the_caller),
         cmocka_unit_test(parked_workers_wake),
+        cmocka_unit_test(a_caller_leaves_the_workers_core),
         cmocka_unit_test(callers_take_turns),
         cmocka_unit_test(one_pool_inside_another),
         cmocka_unit_test(open_and_close_at_once),
