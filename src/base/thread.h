@@ -20,7 +20,8 @@ struct pool;
 typedef void (*pool_fn)(void *arg, uint32_t lane, uint32_t lanes);
 
 /* lanes 0: one per core that the calling thread may use. Workers are bound to cores of their own as long as
- * there are some, near each other; what runs on a caller's thread is not. */
+ * there are some, near each other. A caller's thread is not bound: one that is found on a worker's core when
+ * a run begins is moved to another that it may use. */
 sluice_status pool_open(struct pool **pool, uint32_t lanes, sluice_error *err);
 void pool_close(struct pool *pool); /* NULL is fine */
 uint32_t pool_lanes(const struct pool *pool);
