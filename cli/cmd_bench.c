@@ -159,9 +159,11 @@ static const struct column {
     COLUMN(COLUMN_DOUBLE, prefill_wait_seconds),
     COLUMN(COLUMN_DOUBLE, decode_wait_seconds_per_token),
     COLUMN(COLUMN_DOUBLE, memory_bytes_per_second),
+    COLUMN(COLUMN_DOUBLE, experts_bytes_per_second),
     COLUMN(COLUMN_DOUBLE, drive_bytes_per_second),
     COLUMN(COLUMN_DOUBLE, decode_touched_bytes_per_token),
     COLUMN(COLUMN_DOUBLE, decode_memory_ratio),
+    COLUMN(COLUMN_DOUBLE, decode_reading_ratio),
     COLUMN(COLUMN_DOUBLE, decode_drive_ratio),
     COLUMN(COLUMN_U64, peak_bytes),
     COLUMN(COLUMN_U64, plan_bytes),
@@ -226,6 +228,11 @@ static void row_text(struct printer *p, const sluice_bench_row *r)
                human_bytes((uint64_t)r->memory_bytes_per_second, memory),
                human_bytes((uint64_t)r->decode_touched_bytes_per_token, touched),
                human_bytes((uint64_t)r->drive_bytes_per_second, drive), page_cache_name(r));
+    if (!p->o->quiet && r->experts_bytes_per_second > 0)
+        notice("  experts drawn at random come from memory at %s/s: only to read what a token touches would "
+               "take "
+               "%.1f%% of decode's time",
+               human_bytes((uint64_t)r->experts_bytes_per_second, memory), 100 * r->decode_reading_ratio);
     if (p->o->profile)
         profile_notice(&r->profile, (uint64_t)r->prompt_tokens * r->repetitions,
                        (uint64_t)r->generated_tokens * r->repetitions);
@@ -307,7 +314,9 @@ const struct command cmd_bench = {
         "machine allows: how fast memory streams with the same threads, and how fast the drive delivers "
         "experts at random places through the same reader. \"memory\" is decode's speed in percent of memory "
         "rate divided by the bytes a token touches; \"drive\" in percent of drive rate divided by the bytes "
-        "read.\n\n"
+        "read. Where every expert is in memory, it also measures how fast experts drawn at random can be "
+        "read "
+        "there, which out of many gigabytes is slower than a stream.\n\n"
         "With --verify full the install is verified once, before anything is measured. With --route-trace "
         "the experts are those of the trace instead of the router's, so that random weights are read like "
         "trained ones; the answer is nonsense and is not shown.",

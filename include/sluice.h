@@ -716,10 +716,13 @@ typedef struct sluice_bench_row {
     double prefill_wait_seconds, decode_wait_seconds_per_token;
     /* Limits: measured in this run; and what a token needs, whatever the program. */
     double memory_bytes_per_second, drive_bytes_per_second; /* 0: not measurable */
-    double decode_touched_bytes_per_token;                  /* weights, keys, values, states */
-    double decode_memory_ratio; /* speed ÷ (memory rate ÷ touched bytes): 1 is all that memory allows */
-    double decode_drive_ratio;  /* speed ÷ (drive rate ÷ bytes read per token); 0: nothing was read */
-    uint64_t peak_bytes;        /* resident high-water mark of the process during the row */
+    double experts_bytes_per_second; /* memory's, for experts drawn at random; 0: not all are in memory */
+    double decode_touched_bytes_per_token; /* weights, keys, values, states */
+    double decode_memory_ratio;  /* speed ÷ (memory rate ÷ touched bytes): 1 is all that memory allows */
+    double decode_reading_ratio; /* time that reading alone would take, experts at their rate and the rest at
+                                    memory's, ÷ time of a step; 0: as above */
+    double decode_drive_ratio;   /* speed ÷ (drive rate ÷ bytes read per token); 0: nothing was read */
+    uint64_t peak_bytes;         /* resident high-water mark of the process during the row */
     uint64_t plan_bytes;
     sluice_profile profile; /* sums over the repetitions, when asked for */
 } sluice_bench_row;

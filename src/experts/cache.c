@@ -204,6 +204,18 @@ uint32_t experts_slots(const struct expert_cache *cache)
     return cache->slots;
 }
 
+size_t experts_records(struct expert_cache *cache, const unsigned char **records, size_t most)
+{
+    const size_t slots = (size_t)cache->store->n_layers * cache->slots;
+    size_t n = 0;
+    (void)pthread_mutex_lock(&cache->lock);
+    for (size_t i = 0; i < slots && n < most; i++)
+        if (cache->slot[i].state == SLOT_RESIDENT)
+            records[n++] = cache->slot[i].frame->record;
+    (void)pthread_mutex_unlock(&cache->lock);
+    return n;
+}
+
 /* ---- reads; the lock is held ---- */
 
 static bool whole(const struct read_request *read)

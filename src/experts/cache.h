@@ -62,6 +62,9 @@ void experts_close(struct expert_cache *cache);
 
 uint32_t experts_slots(const struct expert_cache *cache);
 bool experts_resident(struct expert_cache *cache, uint32_t layer, uint32_t expert);
+/* Where the records of resident experts lie, at most `most` of them; returns how many. They can be read until
+ * experts are requested again. */
+size_t experts_records(struct expert_cache *cache, const unsigned char **records, size_t most);
 /* Write the n experts of `from` to `to`: those that are resident, those that are being read, the others; each
  * part in the order of `from`. Returns how many the others are. */
 uint32_t experts_sort(struct expert_cache *cache, uint32_t layer, const uint16_t *from, uint32_t n,

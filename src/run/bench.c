@@ -36,7 +36,7 @@ enum {
 /* What one repetition gives. */
 struct sample {
     double prefill_s, decode_step_s, prefill_read, decode_read, hit_rate, prefill_wait_s, decode_wait_s, used,
-        memory_rate, drive_rate, memory_ratio, drive_ratio;
+        memory_rate, experts_rate, drive_rate, memory_ratio, reading_ratio, drive_ratio;
 };
 
 struct bench {
@@ -53,7 +53,8 @@ struct bench {
     sluice_page_cache page_cache;
     /* distinct experts of a prompt */
     struct route_watch watch;
-    bool *used; /* [layers][experts] */
+    bool *used;                    /* [layers][experts] */
+    const unsigned char **records; /* as many */
     uint64_t n_used;
 };
 
@@ -141,8 +142,9 @@ static sluice_status cancelled(const struct bench *b, sluice_error *err)
 struct meter {
     const struct bench *b;
     bool between; /* tokens */
-    double bytes, seconds;
-    size_t at;
+    double bytes, seconds, expert_bytes;
+    size_t at, n_records;
+    const unsigned char **records; /* of the experts in memory */
 };
 
 /* Another stretch of the resident weights each time, so that none is found in a cache. */
@@ -158,13 +160,24 @@ static void meter_memory(struct meter *meter, uint64_t ns)
     meter->at += stretch;
 }
 
+static void meter_experts(struct meter *meter, uint64_t ns)
+{
+    const struct bench *b = meter->b;
+    if (meter->n_records > 0)
+        meter->expert_bytes += (double)ns / 1e9 *
+                               limits_records(b->engine->pool, meter->records, meter->n_records,
+                                              (size_t)b->engine->store->stride_bytes, ns);
+}
+
 /* Outside of what is timed. */
 static bool go_on(void *user, const sluice_piece *piece)
 {
     struct meter *meter = user;
     (void)piece;
-    if (meter->between)
+    if (meter->between) {
         meter_memory(meter, MEMORY_BETWEEN_NS);
+        meter_experts(meter, MEMORY_BETWEEN_NS);
+    }
     return cancelled(meter->b, NULL) == SLUICE_OK;
 }
 
@@ -180,7 +193,11 @@ static sluice_status measure(struct bench *b, sluice_session *s, const sluice_be
     s->watch = NULL;
     sluice_session_stats_get(s, &prefilled);
     const sluice_plan *plan = &b->engine->plan;
-    struct meter meter = {.b = b, .between = plan->expert_slots >= plan->experts_per_layer};
+    struct meter meter = {
+        .b = b, .between = plan->expert_slots >= plan->experts_per_layer, .records = b->records};
+    if (meter.between && model->n_experts > 0)
+        meter.n_records =
+            experts_records(b->engine->experts, b->records, (size_t)model->n_layers * model->n_experts);
     if (!meter.between)
         meter_memory(&meter, MEMORY_NS);
     sluice_generated generated;
@@ -204,6 +221,7 @@ static sluice_status measure(struct bench *b, sluice_session *s, const sluice_be
         .decode_wait_s = (double)(end.wait_ns - prefilled.wait_ns) / 1e9 / steps,
         .used = (double)b->n_used * (double)b->engine->store->stride_bytes,
         .memory_rate = meter.bytes / meter.seconds,
+        .experts_rate = meter.expert_bytes / meter.seconds,
     };
     return SLUICE_OK;
 }
@@ -260,9 +278,13 @@ static double median(const struct sample *samples, size_t n, size_t offset)
 #define MEDIAN(member) median(samples, row->repetitions, offsetof(struct sample, member))
 
 /* Each repetition against the limits that were measured beside it. */
-static void relate(struct sample *s, double touched_bytes)
+static void relate(struct sample *s, double touched_bytes, double expert_bytes)
 {
     s->memory_ratio = touched_bytes / s->decode_step_s / s->memory_rate;
+    if (s->experts_rate > 0)
+        s->reading_ratio =
+            (expert_bytes / s->experts_rate + (touched_bytes - expert_bytes) / s->memory_rate) /
+            s->decode_step_s;
     s->drive_ratio = s->drive_rate > 0 ? s->decode_read / s->decode_step_s / s->drive_rate : 0;
 }
 
@@ -274,7 +296,8 @@ static void fill_row(const struct bench *b, struct sample *samples, sluice_bench
         (double)limits_kv_bytes(b->engine->model, b->engine->options.kv, middle) +
         (double)limits_state_bytes(b->engine->model);
     for (uint32_t i = 0; i < row->repetitions; i++)
-        relate(&samples[i], row->decode_touched_bytes_per_token);
+        relate(&samples[i], row->decode_touched_bytes_per_token,
+               (double)limits_routed_bytes(b->engine->store, b->engine->model));
     row->prefill_seconds = MEDIAN(prefill_s);
     row->decode_step_seconds = MEDIAN(decode_step_s);
     row->prefill_tokens_per_second = row->prompt_tokens / row->prefill_seconds;
@@ -286,8 +309,10 @@ static void fill_row(const struct bench *b, struct sample *samples, sluice_bench
     row->prefill_wait_seconds = MEDIAN(prefill_wait_s);
     row->decode_wait_seconds_per_token = MEDIAN(decode_wait_s);
     row->memory_bytes_per_second = MEDIAN(memory_rate);
+    row->experts_bytes_per_second = MEDIAN(experts_rate);
     row->drive_bytes_per_second = MEDIAN(drive_rate);
     row->decode_memory_ratio = MEDIAN(memory_ratio);
+    row->decode_reading_ratio = MEDIAN(reading_ratio);
     row->decode_drive_ratio = MEDIAN(drive_ratio);
     row->peak_bytes = peak_bytes();
     row->plan_bytes = b->engine->plan.total_bytes + b->own_bytes;
@@ -422,11 +447,12 @@ static sluice_status prepare(struct bench *b, sluice_error *err)
     if (status == SLUICE_OK) {
         if (e->context_tokens == 0)
             e->context_tokens = (uint32_t)tokens;
-        size_t used = (size_t)model->n_layers * model->n_experts * sizeof *b->used;
-        b->own_bytes = prompt * sizeof *b->prompt + used;
+        const size_t n_experts = (size_t)model->n_layers * model->n_experts;
+        b->own_bytes = prompt * sizeof *b->prompt + n_experts * (sizeof *b->used + sizeof *b->records);
         b->prompt = mem_calloc(prompt, sizeof *b->prompt);
-        b->used = mem_calloc(1, used);
-        if (!b->prompt || !b->used)
+        b->used = mem_calloc(n_experts, sizeof *b->used);
+        b->records = mem_calloc(n_experts, sizeof *b->records);
+        if (!b->prompt || !b->used || !b->records)
             status = err_memory(err, (size_t)b->own_bytes, "the benchmark");
         else
             make_prompt(b, prompt, model->vocab);
@@ -493,5 +519,6 @@ sluice_status sluice_bench(const char *install_dir, const sluice_engine_options 
     routes_free(&b.routes);
     mem_free(b.prompt);
     mem_free(b.used);
+    mem_free(b.records);
     return status;
 }

@@ -98,8 +98,9 @@ typedef uint64_t words8 __attribute__((vector_size(64)));
 enum { STREAMS = 8, STREAM_STEP = 256, STREAM_AHEAD = 1024 };
 
 struct stream {
-    const unsigned char *memory;
-    size_t bytes;
+    const unsigned char *memory;         /* a share for each lane; NULL: */
+    const unsigned char *const *records; /* n of them, drawn at random */
+    size_t bytes, n;
     uint64_t until_ns;
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t sum; /* keeps the reads from being left out */
@@ -115,33 +116,52 @@ static void read_step(const unsigned char *at, words8 *sum)
     }
 }
 
+/* Returns how many of the bytes were read: whole steps of all streams. */
+static size_t read_streams(const unsigned char *memory, size_t bytes, words8 sums[STREAMS])
+{
+    const size_t part = bytes / STREAMS / STREAM_STEP * STREAM_STEP;
+    for (size_t at = 0; at < part; at += STREAM_STEP)
+        for (size_t k = 0; k < STREAMS; k++)
+            read_step(memory + at + k * part, &sums[k]);
+    return STREAMS * part;
+}
+
 static void stream_lane(void *arg, uint32_t lane, uint32_t lanes)
 {
     struct stream *s = arg;
-    size_t begin, end;
-    uint64_t done = 0;
+    size_t begin = 0, end = s->bytes, read;
+    uint64_t done = 0, random = s->until_ns + lane;
     words8 sums[STREAMS] = {{0}};
-    pool_share(s->bytes, STREAMS * STREAM_STEP, lane, lanes, &begin, &end);
-    const size_t part = (end - begin) / STREAMS / STREAM_STEP * STREAM_STEP;
+    if (!s->records)
+        pool_share(s->bytes, STREAMS * STREAM_STEP, lane, lanes, &begin, &end);
     do {
-        for (size_t at = begin; at < begin + part; at += STREAM_STEP)
-            for (size_t k = 0; k < STREAMS; k++)
-                read_step(s->memory + at + k * part, &sums[k]);
-        done += STREAMS * part;
-    } while (part && clock_ns() < s->until_ns);
+        const unsigned char *from = s->records ? s->records[random_next(&random) % s->n] : s->memory + begin;
+        read = read_streams(from, end - begin, sums);
+        done += read;
+    } while (read && clock_ns() < s->until_ns);
     for (int k = 0; k < STREAMS; k++)
         for (int i = 0; i < 8; i++)
             atomic_fetch_xor(&s->sum, sums[k][i]);
     atomic_fetch_add(&s->done_bytes, done);
 }
 
+static double run_streams(struct pool *pool, struct stream *s, uint64_t ns)
+{
+    const uint64_t from = clock_ns();
+    s->until_ns = from + ns;
+    pool_run(pool, stream_lane, s);
+    return (double)atomic_load(&s->done_bytes) * 1e9 / (double)(clock_ns() - from);
+}
+
 double limits_memory(struct pool *pool, const unsigned char *memory, size_t bytes, uint64_t ns)
 {
-    struct stream s = {.memory = memory, .bytes = bytes};
-    uint64_t from = clock_ns();
-    s.until_ns = from + ns;
-    pool_run(pool, stream_lane, &s);
-    return (double)atomic_load(&s.done_bytes) * 1e9 / (double)(clock_ns() - from);
+    return run_streams(pool, &(struct stream){.memory = memory, .bytes = bytes}, ns);
+}
+
+double limits_records(struct pool *pool, const unsigned char *const *records, size_t n, size_t bytes,
+                      uint64_t ns)
+{
+    return run_streams(pool, &(struct stream){.records = records, .n = n, .bytes = bytes}, ns);
 }
 
 /* ---- what a token touches ---- */
@@ -157,12 +177,20 @@ double limits_expert_bytes(const struct gturbo *store)
     return layers ? (double)sum / (double)layers : 0;
 }
 
+uint64_t limits_routed_bytes(const struct gturbo *store, const struct model *model)
+{
+    uint64_t layers = 0;
+    for (uint32_t l = 0; l < store->n_layers; l++)
+        layers += store->layers[l].present;
+    return (uint64_t)(limits_expert_bytes(store) * (double)(layers * model->top_k));
+}
+
 uint64_t limits_weight_bytes(const struct gturbo *store, const struct model *model)
 {
     bool head = false;
     for (size_t i = 0; i < model->n_resident; i++)
         head |= strstr(model->specs[i].name, "lm_head.") != NULL;
-    uint64_t sum = 0, layers = 0;
+    uint64_t sum = 0;
     for (size_t i = 0; i < model->n_resident; i++) {
         const struct stored_tensor *t = gturbo_find(store, model->specs[i].name);
         uint64_t bytes = t ? t->bytes + t->scale_bytes + t->bias_bytes : 0;
@@ -170,9 +198,7 @@ uint64_t limits_weight_bytes(const struct gturbo *store, const struct model *mod
             bytes /= model->vocab;
         sum += bytes;
     }
-    for (uint32_t l = 0; l < store->n_layers; l++)
-        layers += store->layers[l].present;
-    return sum + (uint64_t)(limits_expert_bytes(store) * (double)(layers * model->top_k));
+    return sum + limits_routed_bytes(store, model);
 }
 
 uint64_t limits_kv_bytes(const struct model *model, sluice_kv_type kv, uint32_t position)

@@ -14,8 +14,14 @@ sluice_status limits_drive(struct gturbo *store, struct reads *reads, uint32_t d
 /* A streaming read of `bytes` at `memory` by every lane, a share each, for about `ns`. */
 double limits_memory(struct pool *pool, const unsigned char *memory, size_t bytes, uint64_t ns);
 
-/* Bytes of weights that one decoded token reads: residents (of an embedding that is no head, one row), and
- * top_k experts of every layer that has some. */
+/* The same for `bytes` at each of n >= 1 records drawn at random, every lane one after another of its own:
+ * what experts that a router chose can be read at. Out of many gigabytes that is less than a stream. */
+double limits_records(struct pool *pool, const unsigned char *const *records, size_t n, size_t bytes,
+                      uint64_t ns);
+
+/* Bytes of the experts that one decoded token reads: top_k of every layer that has some. */
+uint64_t limits_routed_bytes(const struct gturbo *store, const struct model *model);
+/* These, and the residents (of an embedding that is no head, one row). */
 uint64_t limits_weight_bytes(const struct gturbo *store, const struct model *model);
 /* Bytes of keys and values that a token reads after `position` others. */
 uint64_t limits_kv_bytes(const struct model *model, sluice_kv_type kv, uint32_t position);

@@ -112,6 +112,31 @@ static void records_are_the_files_bytes(void **state)
     close_fixture(&f);
 }
 
+static void records_of_residents_are_listed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 6, SLUICE_EVICT_LFU);
+    const size_t bytes = (size_t)f.store->stride_bytes;
+    const unsigned char *records[8];
+    unsigned char *expected = mem_alloc(bytes);
+    assert_int_equal(experts_records(f.cache, records, 8), 0);
+    use(&f, 1, (uint16_t[]){7, 3}, 2, NULL);
+    use(&f, 2, (uint16_t[]){3}, 1, NULL);
+    assert_int_equal(experts_records(f.cache, records, 2), 2);
+    assert_int_equal(experts_records(f.cache, records, 8), 3);
+    const uint16_t owners[][2] = {{1, 7}, {1, 3}, {2, 3}};
+    for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
+        uint32_t found = 0;
+        load_record(f.store, owners[i][0], owners[i][1], expected);
+        for (size_t k = 0; k < 3; k++)
+            found += memcmp(records[k], expected, bytes) == 0;
+        assert_int_equal(found, 1);
+    }
+    mem_free(expected);
+    close_fixture(&f);
+}
+
 static bool resident(struct fixture *f, uint16_t expert)
 {
     return experts_resident(f->cache, 0, expert);
@@ -595,6 +620,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_are_the_files_bytes),
+        cmocka_unit_test(records_of_residents_are_listed),
         cmocka_unit_test(lfu_evicts_the_least_used_then_the_least_recent),
         cmocka_unit_test(lfu_forgets),
         cmocka_unit_test(lru_evicts_the_least_recent),

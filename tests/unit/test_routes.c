@@ -294,6 +294,8 @@ static void count_row(void *user, const sluice_bench_row *row)
     assert_true((row->hit_rate < 1) == (row->decode_read_bytes_per_token > 0));
     assert_true(row->expert_slots == row->experts_per_layer || row->hit_rate < 1);
     assert_true(row->decode_drive_ratio >= 0 && row->decode_memory_ratio > 0);
+    const bool all = row->expert_slots == row->experts_per_layer;
+    assert_true((row->experts_bytes_per_second > 0) == all && (row->decode_reading_ratio > 0) == all);
 }
 
 static void test_bench(void **state)
