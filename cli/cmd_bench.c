@@ -230,8 +230,7 @@ static void row_text(struct printer *p, const sluice_bench_row *r)
                human_bytes((uint64_t)r->drive_bytes_per_second, drive), page_cache_name(r));
     if (!p->o->quiet && r->experts_bytes_per_second > 0)
         notice("  experts drawn at random come from memory at %s/s: only to read what a token touches would "
-               "take "
-               "%.1f%% of decode's time",
+               "take %.1f%% of decode's time",
                human_bytes((uint64_t)r->experts_bytes_per_second, memory), 100 * r->decode_reading_ratio);
     if (p->o->profile)
         profile_notice(&r->profile, (uint64_t)r->prompt_tokens * r->repetitions,
@@ -315,8 +314,7 @@ const struct command cmd_bench = {
         "experts at random places through the same reader. \"memory\" is decode's speed in percent of memory "
         "rate divided by the bytes a token touches; \"drive\" in percent of drive rate divided by the bytes "
         "read. Where every expert is in memory, it also measures how fast experts drawn at random can be "
-        "read "
-        "there, which out of many gigabytes is slower than a stream.\n\n"
+        "read there, which out of many gigabytes is slower than a stream.\n\n"
         "With --verify full the install is verified once, before anything is measured. With --route-trace "
         "the experts are those of the trace instead of the router's, so that random weights are read like "
         "trained ones; the answer is nonsense and is not shown.",
