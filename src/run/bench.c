@@ -53,9 +53,9 @@ struct bench {
     sluice_page_cache page_cache;
     /* distinct experts of a prompt */
     struct route_watch watch;
-    bool *used;                    /* [layers][experts] */
-    const unsigned char **records; /* as many */
+    bool *used; /* [layers][experts] */
     uint64_t n_used;
+    const unsigned char **records; /* [layers * experts]: where those in memory lie */
 };
 
 /* ---- cold ---- */
@@ -143,8 +143,7 @@ struct meter {
     const struct bench *b;
     bool between; /* tokens */
     double bytes, seconds, expert_bytes;
-    size_t at, n_records;
-    const unsigned char **records; /* of the experts in memory */
+    size_t at, n_records; /* that b->records has */
 };
 
 /* Another stretch of the resident weights each time, so that none is found in a cache. */
@@ -165,7 +164,7 @@ static void meter_experts(struct meter *meter, uint64_t ns)
     const struct bench *b = meter->b;
     if (meter->n_records > 0)
         meter->expert_bytes += (double)ns / 1e9 *
-                               limits_records(b->engine->pool, meter->records, meter->n_records,
+                               limits_records(b->engine->pool, b->records, meter->n_records,
                                               (size_t)b->engine->store->stride_bytes, ns);
 }
 
@@ -193,8 +192,7 @@ static sluice_status measure(struct bench *b, sluice_session *s, const sluice_be
     s->watch = NULL;
     sluice_session_stats_get(s, &prefilled);
     const sluice_plan *plan = &b->engine->plan;
-    struct meter meter = {
-        .b = b, .between = plan->expert_slots >= plan->experts_per_layer, .records = b->records};
+    struct meter meter = {.b = b, .between = plan->expert_slots >= plan->experts_per_layer};
     if (meter.between && model->n_experts > 0)
         meter.n_records =
             experts_records(b->engine->experts, b->records, (size_t)model->n_layers * model->n_experts);

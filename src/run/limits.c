@@ -98,9 +98,9 @@ typedef uint64_t words8 __attribute__((vector_size(64)));
 enum { STREAMS = 8, STREAM_STEP = 256, STREAM_AHEAD = 1024 };
 
 struct stream {
-    const unsigned char *memory;         /* a share for each lane; NULL: */
-    const unsigned char *const *records; /* n of them, drawn at random */
-    size_t bytes, n;
+    const unsigned char *memory; /* `bytes` of it, a share for each lane; or else */
+    const unsigned char *const *records;
+    size_t bytes, n; /* of each of n records, drawn at random */
     uint64_t until_ns;
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t sum; /* keeps the reads from being left out */
